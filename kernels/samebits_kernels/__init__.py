@@ -1,0 +1,1 @@
+"""NVFP4 kernels whose batch invariance is a declared contract."""
