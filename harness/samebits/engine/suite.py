@@ -1,12 +1,12 @@
 """Suites and cases: what is checked, declared in one place and importable by name.
 
-    suite = samebits.Suite("mine", summary="our fused MoE")
+suite = samebits.Suite("mine", summary="our fused MoE")
 
-    @suite.case(k=[512, 4096], dtype=["bfloat16", "float16"])
-    def dense(seed: int, k: int, dtype: str) -> samebits.Subject: ...
+@suite.case(k=[512, 4096], dtype=["bfloat16", "float16"])
+def dense(seed: int, k: int, dtype: str) -> samebits.Subject: ...
 
-    @suite.control(env={"VLLM_BATCH_INVARIANT": "0"}, k=[4096], dtype=["bfloat16"])
-    def dense_free(seed: int, k: int, dtype: str) -> samebits.Subject: ...
+@suite.control(env={"VLLM_BATCH_INVARIANT": "0"}, k=[4096], dtype=["bfloat16"])
+def dense_free(seed: int, k: int, dtype: str) -> samebits.Subject: ...
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class Suite:
                 case_id = "-".join([name or factory.__name__, *(f"{k}={v}" for k, v in chosen.items())])
                 if case_id in self._cases:
                     raise UsageError(
-                        f"suite {self.name} declares case {case_id} twice", fix="give one of them another name="
+                        f"suite {self.name} declares case {case_id} twice",
+                        fix="give one of them another name=",
                     )
                 self._cases[case_id] = Case(
                     id=case_id,
