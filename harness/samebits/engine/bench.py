@@ -207,8 +207,7 @@ class Bench:
 
         def words(ts: Sequence[Tensor]) -> list[str]:
             return [
-                f"{str(t.dtype).removeprefix('torch.')}[M{''.join(f', {n}' for n in t.shape[1:])}]"
-                for t in ts
+                f"{str(t.dtype).removeprefix('torch.')}[M{''.join(f', {n}' for n in t.shape[1:])}]" for t in ts
             ]
 
         facts: dict[str, Any] = {
@@ -241,9 +240,7 @@ def _validate(subject: Subject, max_batch: int | None) -> None:
     import torch
 
     if not callable(subject.fn):
-        raise UsageError(
-            "a subject needs a callable", found=repr(subject.fn), allowed="fn(*rows) -> tensor(s)"
-        )
+        raise UsageError("a subject needs a callable", found=repr(subject.fn), allowed="fn(*rows) -> tensor(s)")
     if not subject.rows:
         raise UsageError(
             "no row inputs were given", allowed="at least one tensor whose dimension 0 is the batch",

@@ -86,9 +86,7 @@ class Suite:
         needs: Callable[[], str | None] | None = None,
     ) -> None:
         if not name.replace("_", "").isalnum() or name != name.lower():
-            raise UsageError(
-                "a suite needs a name", found=repr(name), allowed="lower case letters, digits and _"
-            )
+            raise UsageError("a suite needs a name", found=repr(name), allowed="lower case letters, digits and _")
         self.name, self.summary, self.needs = name, summary, needs
         self.env: dict[str, str] = {FLAG: "1", **(env or {})}
         self._cases: dict[str, Case] = {}

@@ -1,0 +1,1 @@
+"""One run, composed from the layers below: checks on a bench, diagnosis, verdict, report text."""

@@ -1,0 +1,131 @@
+"""Run the checks on one subject, in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+from samebits import checks as registry
+from samebits.checks.protocol import Check
+from samebits.engine.bench import Bench
+from samebits.engine.locate import Ref
+from samebits.engine.result import CaseResult, CheckResult, Status
+from samebits.engine.subject import Subject
+from samebits.engine.suite import Case, Expect
+from samebits.errors import UsageError
+
+Listener = Callable[[CheckResult], None]
+Replay = Callable[[CheckResult], str]
+"""The command that shows a check's finding again."""
+
+
+def run_case(
+    case: Case,
+    *,
+    module: str,
+    seed: int = 0,
+    max_batch: int | None = None,
+    budget: float = 5.0,
+    checks: Sequence[str] | None = None,
+    on_check: Listener | None = None,
+) -> CaseResult:
+    """Build a case's subject and run its checks.
+
+    Args:
+        case: what to run.
+        module: the importable module of its suite, so that fresh processes find it again.
+        seed: decides inputs and every random choice.
+        max_batch: largest M, over the case's own; None: the case's, or a default covered within `budget`.
+        budget: seconds that one check may spend beyond its fixed plan.
+        checks: check ids; None: those of the case, or all that apply.
+        on_check: told of each check as it ends, so that it can be written down at once.
+
+    Raises:
+        UsageError: a subject that cannot be checked as declared.
+    """
+    ref = Ref(module=module, name="suite", case=case.id, seed=seed, env=dict(case.env))
+    chosen = _choose(checks, case.checks)
+
+    def replay(check: CheckResult) -> str:
+        return f"samebits replay '{module}::{case.id}::{check.check}@{seed}'"
+
+    return run_subject(
+        case.build(seed),
+        case=case.id,
+        expect=case.expect,
+        seed=seed,
+        max_batch=max_batch if max_batch is not None else case.max_batch,
+        budget=budget,
+        checks=chosen,
+        ref=ref,
+        replay=replay,
+        on_check=on_check,
+    )
+
+
+def run_subject(
+    subject: Subject,
+    *,
+    case: str = "",
+    expect: Expect = Expect.INVARIANT,
+    seed: int = 0,
+    max_batch: int | None = None,
+    budget: float = 5.0,
+    checks: Sequence[str] | None = None,
+    ref: Ref | None = None,
+    replay: Replay | None = None,
+    on_check: Listener | None = None,
+) -> CaseResult:
+    """Run the checks on a subject. A divergence is in the result, never raised; see `run_case`."""
+    bench = Bench(subject, seed=seed, max_batch=max_batch, budget=budget, ref=ref)
+    result = CaseResult(case or bench.name, str(expect), seed)
+    result.facts = bench.facts()
+    for check in [registry.get(i) for i in checks] if checks is not None else registry.all_checks():
+        outcome = _run(check, bench)
+        result.checks.append(outcome)
+        _explain(result, outcome, bench, replay)
+        if on_check is not None:
+            on_check(outcome)
+    return result
+
+
+def _choose(asked: Sequence[str] | None, declared: Sequence[str] | None) -> Sequence[str] | None:
+    if asked is None or declared is None:
+        return asked if declared is None else declared
+    return [c for c in asked if c in declared]
+
+
+def _run(check: Check, bench: Bench) -> CheckResult:
+    start, launches = time.perf_counter(), bench.launches
+    try:
+        reason = check.applies(bench)
+        if reason is not None:
+            return CheckResult(check.id, Status.SKIPPED, reason)
+        return check.run(bench)
+    except UsageError:
+        raise
+    except Exception as error:  # the kernel under test may raise anything; the other checks still count
+        where = "".join(traceback.format_exception(error)[-4:]).rstrip()
+        return CheckResult(
+            check.id,
+            Status.ERROR,
+            f"{type(error).__name__}: {error}",
+            launches=bench.launches - launches,
+            seconds=time.perf_counter() - start,
+            notes=[where],
+        )
+
+
+def _explain(result: CaseResult, outcome: CheckResult, bench: Bench, replay: Replay | None) -> None:
+    """Give every finding its cause and the command that shows it again."""
+    if not outcome.findings:
+        return
+    from samebits import diagnose
+
+    cause = diagnose.cause(result, outcome, bench.subject)
+    command = replay(outcome) if replay is not None else ""
+    outcome.findings = [
+        dataclasses.replace(f, cause=f.cause or cause, replay=f.replay or command) for f in outcome.findings
+    ]
