@@ -11,18 +11,22 @@ For each subject, in one run and interleaved:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import platform
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional as F
+
 from samebits import checks
 from samebits.engine.bench import Bench
 from samebits.engine.subject import Subject
 
-Row = tuple[str, Callable[[torch.Tensor], torch.Tensor], torch.Tensor]
+Kernel = Callable[[torch.Tensor], torch.Tensor]
+Row = tuple[str, Kernel, torch.Tensor]
 
 
 def subjects(device: str) -> list[Row]:
@@ -39,6 +43,12 @@ def subjects(device: str) -> list[Row]:
     return rows
 
 
+def cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.machine()
+
+
 def sync(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
@@ -52,16 +62,32 @@ def timed(run: Callable[[], object], device: str) -> float:
     return time.perf_counter() - start
 
 
-def loop(fn: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, m: int) -> int:
-    """The usual test: one batch, each row again alone. Differences are counted, not raised, so the loop runs on."""
+def loop(fn: Kernel, x: torch.Tensor, m: int) -> int:
+    """The usual test: one batch, each row again alone. A difference does not stop it, to time whole loops."""
     batch = x[torch.arange(m, device=x.device) % x.shape[0]]
     y = fn(batch)
     for i in range(m):
-        try:
+        with contextlib.suppress(AssertionError):
             torch.testing.assert_close(y[i : i + 1], fn(batch[i : i + 1]), atol=0, rtol=0)
-        except AssertionError:
-            pass
     return m
+
+
+def measure(fn: Kernel, x: torch.Tensor, max_batch: int, device: str) -> tuple[float, float, float]:
+    """Pairs per second of the loop and of the check, and the check's time over its bare launches."""
+    loop(fn, x, 32)
+    looped = 32 / timed(lambda: loop(fn, x, 32), device)
+    bench = Bench(Subject(fn, (x,), derive=False, addends=x.shape[1]), max_batch=max_batch)
+    _ = bench.sensitivity, bench.distinct
+    results = []
+    seconds = timed(lambda: results.append(checks.get("batch-size").run(bench)), device)
+
+    def bare() -> None:
+        for p in range(bench.probes):
+            bench.run((bench.pool[0][p : p + 1],))
+        for m in range(1, max_batch + 1):
+            bench.run(bench.sweep(m)[1])
+
+    return looped, results[0].pairs / seconds, seconds / timed(bare, device)
 
 
 def main() -> None:
@@ -70,37 +96,14 @@ def main() -> None:
     parser.add_argument("--max-batch", type=int, default=256)
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
-    card = torch.cuda.get_device_name() if args.device == "cuda" else platform.processor() or platform.machine()
+    card = torch.cuda.get_device_name() if args.device == "cuda" else cpu_name()
     print(f"{card}, torch {torch.__version__}, {torch.get_num_threads()} threads, M = 1..{args.max_batch}\n")
     print("| subject | loop, pairs/s | check, pairs/s | ratio | check / bare launches |")
     print("| --- | --- | --- | --- | --- |")
-    check = checks.get("batch-size")
     for name, fn, x in subjects(args.device):
-        subject = Subject(fn, (x,), derive=False, addends=x.shape[1])
-        rates, pairs_per_s, overhead = [], [], []
-        for _ in range(args.repeat):
-            count = loop(fn, x, 32)
-            rates.append(count / timed(lambda: loop(fn, x, 32), args.device))
-            bench = Bench(subject, max_batch=args.max_batch)
-            _ = bench.sensitivity, bench.distinct
-            pairs = 0
-
-            def run() -> None:
-                nonlocal pairs
-                pairs = check.run(bench).pairs
-
-            seconds = timed(run, args.device)
-            pairs_per_s.append(pairs / seconds)
-
-            def bare() -> None:
-                for p in range(bench.probes):
-                    bench.run((bench.pool[0][p : p + 1],))
-                for m in range(1, args.max_batch + 1):
-                    bench.run(bench.sweep(m)[1])
-
-            overhead.append(seconds / timed(bare, args.device))
-        a, b = statistics.median(rates), statistics.median(pairs_per_s)
-        print(f"| {name} | {a:,.0f} | {b:,.0f} | {b / a:,.0f} | {statistics.median(overhead):.2f} |", flush=True)
+        runs = [measure(fn, x, args.max_batch, args.device) for _ in range(args.repeat)]
+        a, b, overhead = (statistics.median(column) for column in zip(*runs, strict=True))
+        print(f"| {name} | {a:,.0f} | {b:,.0f} | {b / a:,.0f} | {overhead:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

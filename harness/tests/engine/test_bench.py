@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from samebits.engine.bench import Bench
 from samebits.engine.bits import same
 from samebits.engine.subject import Subject

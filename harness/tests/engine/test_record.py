@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from samebits.engine.bench import Bench
 from samebits.engine.result import CaseResult, CheckResult, Finding, Power, Status
 from samebits.engine.subject import Subject
