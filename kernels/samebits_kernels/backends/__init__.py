@@ -1,0 +1,1 @@
+"""One file per backend behind `protocol.Backend`; `registry` chooses."""
