@@ -1,1 +1,1 @@
-"""TODO."""
+"""What is said about a run: terminal text, the evidence document, JUnit properties, one HTML file."""

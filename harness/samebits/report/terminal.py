@@ -1,0 +1,205 @@
+"""What a person reads: a finding, a table of verdicts, one line that sums up.
+
+The text of a finding is plain and at most 100 columns wide, so that it reads the same in a terminal, in a CI log
+and in an AssertionError. Only commands are never broken: they are there to be copied.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from samebits.engine.result import CaseResult, CheckResult, Element, Finding, Power, Status
+from samebits.report import invariance
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from samebits.report.model import SuiteRecord
+
+WIDTH = 100
+LABEL = 12
+"""Width of the column of labels."""
+INDENT = 4
+SHOWN_PER_CHECK = 2
+"""Findings printed in full for one check; the evidence has all that were kept."""
+
+HEADLINES = {
+    Status.DIVERGED: "is not batch invariant",
+    Status.FLAKY: "is not even deterministic: the same launch, repeated, gave other bits",
+    Status.NO_POWER: "proves nothing: no check had the power to see a difference",
+    Status.SKIPPED: "was not tested: no check applies",
+    Status.CRASHED: "died while it was being checked",
+    Status.ERROR: "raised while it was being checked",
+    Status.PASSED: "is batch invariant",
+}
+
+
+def render_findings(result: CaseResult, machine: str = "") -> str:
+    """All that is known of one case, as plain text: headline, findings in full, then the other checks in short.
+
+    `machine` names card, driver and toolkit, where the caller knows them.
+    """
+    name = result.facts.get("subject") or result.case or "kernel"
+    label = name if name == result.case or not result.case else f"{result.case} ({name})"
+    lines = _fill(f"{label} {HEADLINES[result.status]}", indent=0)
+    told = [c for c in result.checks if c.findings]
+    for check in told:
+        lines += ["", *_check(result, check)]
+    lines += _others([c for c in result.checks if not c.findings])
+    ran_on = [machine or str(result.facts.get("device_name") or result.facts.get("device") or "")]
+    ran_on += [f"torch {result.facts['torch']}"] if result.facts.get("torch") else []
+    ran_on.append(f"seed {result.seed}")
+    return "\n".join([*lines, "", *_field("ran on", " · ".join(filter(None, ran_on)), indent=2)])
+
+
+def _check(result: CaseResult, check: CheckResult) -> Iterator[str]:
+    count = len(check.findings)
+    yield f"  {check.check}: {check.status}" + (f", {count} findings" if count > 1 else "")
+    for finding in check.findings[:SHOWN_PER_CHECK]:
+        yield from _fill(finding.message)
+        yield from _finding(result, finding)
+        yield ""
+    for finding in check.findings[SHOWN_PER_CHECK:]:
+        yield from _fill(f"also: {finding.message}")
+    cause = next((f.cause for f in check.findings if f.cause), "")
+    if cause:
+        yield from _field("cause", cause)
+    if check.power is not None:
+        yield from _field("power", power_words(check.power))
+    if check.coverage:
+        yield from _field("coverage", check.coverage)
+    for note in check.notes:
+        yield from _field("note", note)
+    replay = next((f.replay for f in check.findings if f.replay), "")
+    if replay:
+        yield f"{'':{INDENT}}{'replay':{LABEL}}{replay}"
+
+
+def _finding(result: CaseResult, finding: Finding) -> Iterator[str]:
+    facts, details = result.facts, finding.details
+    where = [str(facts.get("subject") or result.case)]
+    if "dtype" in details:
+        where.append(str(details["dtype"]))
+    if "shape" in details:
+        where.append(f"row shape {tuple(details['shape'])}")
+    if len(facts.get("outputs", ())) > 1:
+        where.append(f"output {finding.output}")
+    yield from _field("op", " · ".join(where))
+    if facts.get("rows"):
+        yield from _field("inputs", ", ".join(facts["rows"]))
+    if finding.row is not None:
+        place = f"{finding.row}"
+        place += f", at position {finding.position}" if finding.position is not None else ""
+        place += f" of M={finding.batch}" if finding.batch is not None else ""
+        place += f", against M={finding.against}" if finding.against is not None else ""
+        yield from _field("row", place)
+    if finding.total:
+        share = 100 * finding.mismatched / finding.total
+        kind = "" if finding.kind == "value" else f" · {finding.kind} only"
+        yield from _field(
+            "mismatched", f"{finding.mismatched:,} of {finding.total:,} elements ({share:.1f} %){kind}"
+        )
+    for title, element in (("first", finding.first), ("greatest", finding.greatest)):
+        if element is not None and not (title == "greatest" and element == finding.first):
+            yield from _element(title, element)
+    parts = invariance.segments(details)
+    if parts:
+        yield from _field("map", invariance.words(parts))
+
+
+def _element(title: str, element: Element) -> Iterator[str]:
+    index = f"[{', '.join(map(str, element.index))}]"
+    ulp = f" · {element.ulp:,} ULP" if element.ulp is not None else ""
+    yield from _field(title, f"{index}{ulp}")
+    wide = max(len(element.expected), len(element.found))
+    yield from _field("", f"expected {element.expected:{wide}}  {element.expected_value}")
+    yield from _field("", f"found    {element.found:{wide}}  {element.found_value}")
+
+
+def _others(checks: Sequence[CheckResult]) -> Iterator[str]:
+    """Checks without a finding, worst first, in short."""
+    for status in (Status.CRASHED, Status.ERROR, Status.NO_POWER):
+        for check in checks:
+            if check.status is status:
+                yield ""
+                yield f"  {check.check}: {status}"
+                yield from _fill(check.reason or "no reason was given")
+                for note in check.notes:
+                    yield from _fill(note)
+    passed = [c for c in checks if c.status is Status.PASSED]
+    skipped = [c for c in checks if c.status is Status.SKIPPED]
+    if passed or skipped:
+        yield ""
+    if passed:
+        yield from _field("passed", ", ".join(c.check for c in passed), indent=2)
+        coverage = next((c.coverage for c in passed if c.coverage), "")
+        power = next((c.power for c in passed if c.power), None)
+        yield from _field("covered", coverage, indent=2) if coverage else ()
+        yield from _field("power", power_words(power), indent=2) if power else ()
+    if skipped:
+        reasons = "; ".join(f"{c.check} ({c.reason})" if c.reason else c.check for c in skipped)
+        yield from _field("skipped", reasons, indent=2)
+
+
+def power_words(power: Power) -> str:
+    """What a check could have seen, in words."""
+    if not power.sees:
+        return f"none: {power.how}"
+    if power.sensitive is None:
+        return f"{power.elements:,} elements per row" + (f" ({power.how})" if power.how else "")
+    share = f"{100 * power.sensitive:.1f} % of {power.elements:,} elements are order-sensitive"
+    return share + (f" ({power.how})" if power.how else "")
+
+
+def suite_table(suite: SuiteRecord) -> Table:
+    """Verdicts of one suite: case, verdict, (M, position) pairs, launches, seconds."""
+    from rich.table import Table
+    from rich.text import Text
+
+    title = Text.assemble((suite.name, "bold"), f"  {suite.summary}" if suite.summary else "")
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, width=WIDTH)
+    table.add_column("case", ratio=1, overflow="fold")
+    table.add_column("verdict", no_wrap=True)
+    for numbers in ("pairs", "launches", "seconds"):
+        table.add_column(numbers, justify="right", no_wrap=True)
+    for case in suite.cases.values():
+        verdict = case.verdict
+        table.add_row(
+            Text(case.id),
+            Text(verdict.label, style=verdict_style(verdict.ok, verdict.label)),
+            f"{case.pairs:,}" if case.pairs else "",
+            f"{case.launches:,}" if case.launches else "",
+            f"{case.seconds:.1f}" if case.seconds else "",
+        )
+    return table
+
+
+def verdict_style(ok: bool, label: str) -> str:
+    """Colour by what the reader has to do: red fails, yellow is worth a look, green is proven, dim is nothing."""
+    if not ok:
+        return "bold red" if label != "no power" else "bold yellow"
+    if label in ("invariant", "caught", "contained"):
+        return "green"
+    return "yellow" if label.endswith(("diverges", "flaky")) else "dim"
+
+
+def _field(label: str, text: str, indent: int = INDENT) -> Iterator[str]:
+    lines = textwrap.wrap(text, WIDTH - indent - LABEL, break_long_words=True) or [""]
+    for i, line in enumerate(lines):
+        yield f"{'':{indent}}{label if i == 0 else '':{LABEL}}{line}".rstrip()
+
+
+def _fill(text: str, indent: int = INDENT) -> list[str]:
+    """Wrapped, with the text's own line breaks and their indentation kept."""
+    out: list[str] = []
+    for line in text.splitlines() or [""]:
+        lead = " " * (indent + len(line) - len(line.lstrip()))
+        out += textwrap.wrap(line.strip(), WIDTH, initial_indent=lead, subsequent_indent=lead) or [""]
+    return out
+
+
+def join(blocks: Iterable[str]) -> str:
+    """Blocks with one empty line between them."""
+    return "\n\n".join(b for b in blocks if b)
