@@ -72,7 +72,9 @@ class CaseRecord:
             self.checks.append(CheckResult.from_json(data["result"]))
         elif kind == "case":
             result = CaseResult.from_json(data["result"])
-            self.checks, self.facts, self.state = result.checks, result.facts, "done"
+            told = {c.check for c in result.checks}
+            self.checks = [*(c for c in self.checks if c.check not in told), *result.checks]
+            self.facts, self.state = result.facts, "done"
         elif kind == "skip":
             self.reason, self.state = str(data.get("reason", "")), "skipped"
         elif kind == "usage":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samebits.engine.suite import Expect
 from samebits.errors import ExitCode
-from samebits.report.model import RunRecord
+from samebits.report.model import RunRecord, SuiteRecord
 
 MEANING = {
     ExitCode.INVARIANT: "same bits, whatever the batch",
@@ -52,11 +52,8 @@ def summary(run: RunRecord) -> str:
     return " · ".join(parts) or "nothing was tested"
 
 
-def _own_problem(suite: object) -> bool:
+def _own_problem(suite: SuiteRecord) -> bool:
     """Whether a suite fails for a reason that none of its cases shows."""
-    from samebits.report.model import SuiteRecord
-
-    assert isinstance(suite, SuiteRecord)
     return not suite.verdict.ok and all(c.verdict.ok for c in suite.cases.values())
 
 
