@@ -45,7 +45,7 @@ class Padding:
         regions: dict[str, int] = {}
         for m in sizes:
             index, rows = bench.batch(m)
-            expected = tuple(y.clone() for y in bench.run(rows))
+            expected = tuple(y.clone() for y in _clean(bench, rows))
             for byte in BYTES:
                 for region, launch in _regions(rec, bench, index, byte):
                     poisoned: list[int] = []
@@ -120,7 +120,7 @@ def _around(rec: Record, bench: Bench, index: Tensor, byte: int, seen: list[int]
     blocks = [guarded(t, byte) for t in bench.rows_at(index)]
     # Read back where it can hurt: at the launch, not at the allocation.
     seen += [block.raw.numel() for block in blocks if block.touched() == 0]
-    found = bench.run(tuple(block.tensor for block in blocks))
+    found = _clean(bench, tuple(block.tensor for block in blocks))
     for i, block in enumerate(blocks):
         if len(rec.findings) < MAX_FINDINGS and (touched := block.touched()):
             m = block.shape[0]
@@ -155,7 +155,13 @@ def _named(
     bench: Bench, index: Tensor, byte: int, kernel: Callable[[int], Kernel], seen: list[int]
 ) -> tuple[Tensor, ...]:
     seen.append(1)
-    return bench.run(bench.rows_at(index), kernel(RANDOM_BYTE if byte == RANDOM else byte))
+    return _clean(bench, bench.rows_at(index), kernel(RANDOM_BYTE if byte == RANDOM else byte))
+
+
+def _clean(bench: Bench, rows: tuple[Tensor, ...], fn: Kernel | None = None) -> tuple[Tensor, ...]:
+    """A launch whose fresh workspaces are zero, so that one region is poisoned at a time."""
+    with poisoned_empty(0x00):
+        return bench.run(rows, fn)
 
 
 @contextmanager
