@@ -7,7 +7,7 @@
 | observed | "observed: invariant", "observed: diverges", ... | crashed, error: 1; with `strict` as invariant |
 | crash, hang | that very death: "contained" | another death: 1; alive: "no power", 5 |
 
-A kernel that crashes, hangs or raises counts as 1 and not as 3: it is the kernel's own doing, and CI may retry a 3.
+A kernel that crashes, hangs or raises counts as 1, not 3: it is the kernel's own doing, and CI may retry a 3.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Verdict:
     exit_code: ExitCode = ExitCode.INVARIANT
 
 
-def judge(result: CaseResult, death: Death | None = None, *, strict: bool = False, chosen: bool = False) -> Verdict:
+def judge(
+    result: CaseResult, death: Death | None = None, *, strict: bool = False, chosen: bool = False
+) -> Verdict:
     """The verdict of one case.
 
     Args:
@@ -117,7 +119,7 @@ def judge_suite(cases: Sequence[tuple[Expect, Verdict]], *, whole: bool = True) 
     # Kernels that promise nothing need no control once one of them was seen to diverge.
     if whole and not caught and (promises or (observes and not seen)):
         controls = sum(e is Expect.DIVERGENCE for e, _ in cases)
-        why = f"none of its {controls} controls could run" if controls else "it declares no control (@suite.control)"
+        why = f"none of {controls} could run" if controls else "it declares none (@suite.control)"
         return Verdict(False, "no power", f"no control was caught: {why}", ExitCode.NOTHING_TESTED)
     return Verdict(True, "ok")
 

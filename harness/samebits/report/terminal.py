@@ -7,21 +7,24 @@ and in an AssertionError. Only commands are never broken: they are there to be c
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from samebits.engine.result import CaseResult, CheckResult, Element, Finding, Power, Status
+from samebits.isolate.protocol import Death
 from samebits.report import invariance
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from samebits.report.model import SuiteRecord
+    from samebits.report.model import CaseRecord, SuiteRecord
 
 WIDTH = 100
 LABEL = 12
 """Width of the column of labels."""
 INDENT = 4
+LAST_LINES = 12
+"""Of a dead worker's standard error and stacks."""
 SHOWN_PER_CHECK = 2
 """Findings printed in full for one check; the evidence has all that were kept."""
 
@@ -52,6 +55,42 @@ def render_findings(result: CaseResult, machine: str = "") -> str:
     ran_on += [f"torch {result.facts['torch']}"] if result.facts.get("torch") else []
     ran_on.append(f"seed {result.seed}")
     return "\n".join([*lines, "", *_field("ran on", " · ".join(filter(None, ran_on)), indent=2)])
+
+
+def render_case(suite: SuiteRecord, case: CaseRecord, machine: str = "") -> str:
+    """One case of a run in full: its verdict, how its process died if it did, and `render_findings`."""
+    verdict = case.verdict
+    lines = [f"{suite.name}::{case.id}: {verdict.label}"]
+    if verdict.detail and (not case.checks or case.death or verdict.label in ("no power", "not run")):
+        lines += _fill(verdict.detail, indent=2)
+    if case.death is not None:
+        lines += _death(case.death)
+    if case.checks and verdict.label not in ("usage error", "contained"):
+        lines += ["", render_findings(case.result, machine)]
+    return "\n".join(lines)
+
+
+def render_suite_problem(suite: SuiteRecord) -> str:
+    """Why a suite is not green, where none of its cases shows it; empty otherwise."""
+    verdict = suite.verdict
+    if verdict.ok or (suite.death is None and any(not c.verdict.ok for c in suite.cases.values())):
+        return ""
+    lines = [f"suite {suite.name}: {verdict.label}", *_fill(verdict.detail, indent=2)]
+    if suite.death is not None:
+        lines += _death(suite.death)
+    return "\n".join(lines)
+
+
+def _death(death: Death) -> Iterator[str]:
+    if death.device_error:
+        yield from _field("device", death.device_error)
+    if death.core:
+        yield from _field("core dump", death.core)
+    for title, text in (("stderr", death.stderr), ("stack", death.stack)):
+        if text.strip():
+            yield f"{'':{INDENT}}{title}"
+            for line in text.strip().splitlines()[-LAST_LINES:]:
+                yield f"{'':{INDENT}}  {line}"
 
 
 def _check(result: CaseResult, check: CheckResult) -> Iterator[str]:
@@ -166,8 +205,11 @@ def suite_table(suite: SuiteRecord) -> Table:
         table.add_column(numbers, justify="right", no_wrap=True)
     for case in suite.cases.values():
         verdict = case.verdict
+        cell = Text(case.id)
+        if verdict.detail and verdict.label not in ("caught", "contained"):
+            cell.append(f"\n  {verdict.detail.splitlines()[0]}", style="dim")
         table.add_row(
-            Text(case.id),
+            cell,
             Text(verdict.label, style=verdict_style(verdict.ok, verdict.label)),
             f"{case.pairs:,}" if case.pairs else "",
             f"{case.launches:,}" if case.launches else "",
@@ -198,8 +240,3 @@ def _fill(text: str, indent: int = INDENT) -> list[str]:
         lead = " " * (indent + len(line) - len(line.lstrip()))
         out += textwrap.wrap(line.strip(), WIDTH, initial_indent=lead, subsequent_indent=lead) or [""]
     return out
-
-
-def join(blocks: Iterable[str]) -> str:
-    """Blocks with one empty line between them."""
-    return "\n\n".join(b for b in blocks if b)

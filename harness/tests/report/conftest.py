@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from samebits.engine.result import CaseResult, CheckResult, Element, Finding, Power, Status
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+
 from samebits.engine.result import CaseResult, CheckResult
 from samebits.engine.suite import Expect
 from samebits.errors import ExitCode, InfrastructureError
@@ -40,7 +41,9 @@ def case_message(result: CaseResult) -> dict[str, Any]:
 
 @pytest.fixture
 def full(result: Make, tmp_path: Path) -> Evidence:
-    run = run_of(good="invariant", free="divergence", theirs="observed", segv="crash", gone="invariant", bad="invariant")
+    run = run_of(
+        good="invariant", free="divergence", theirs="observed", segv="crash", gone="invariant", bad="invariant"
+    )  # fmt: skip
     play(run, "good", case_message(result("passed")))
     play(run, "free", case_message(result("diverged", expect="divergence")))
     play(run, "theirs", case_message(result("flaky", expect="observed")))
@@ -84,7 +87,9 @@ def test_cases_carry_verdict_state_and_checks(full: Evidence) -> None:
 def test_checks_told_before_a_failed_case_are_kept(result: Make) -> None:
     run = run_of(one="invariant")
     told = {"type": "check", "result": result("diverged").checks[0].to_json()}
-    failed = CaseResult("", checks=[CheckResult.from_json({**told["result"], "check": "build", "status": "error"})])
+    failed = CaseResult(
+        "", checks=[CheckResult.from_json({**told["result"], "check": "build", "status": "error"})]
+    )
     play(run, "one", told, case_message(failed))
     assert [c.check for c in run.cases[0].checks] == ["batch-size", "build"]
     assert run.exit_code is ExitCode.DIVERGENCE
@@ -133,7 +138,9 @@ def test_unwritable_evidence_never_hides_a_divergence(full: Evidence, result: Ma
     assert full.exit_code is ExitCode.DIVERGENCE
 
 
-def test_folders_are_fresh_and_ignored_by_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: Evidence) -> None:
+def test_folders_are_fresh_and_ignored_by_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: Evidence
+) -> None:
     monkeypatch.chdir(tmp_path)
     first, second = new_directory(), new_directory()
     assert first != second

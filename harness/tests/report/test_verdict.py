@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from samebits.engine.result import CaseResult
 from samebits.engine.suite import Expect
 from samebits.engine.verdict import Verdict, exit_code, judge, judge_suite
