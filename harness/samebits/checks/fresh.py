@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,6 +97,7 @@ class Launches:
                 "seed": self.bench.seed,
                 "max_batch": self.bench.max_batch,
                 "sizes": sorted(self.sizes, reverse=descending),
+                "path": [p or str(Path.cwd()) for p in sys.path],
                 "threads": torch.get_num_threads(),
                 "launches": str(self._folder / "launches.pt"),
                 "check": self.check,
@@ -162,6 +164,8 @@ def _repeat(payload: Mapping[str, Any]) -> dict[str, Any]:
 
     from samebits.engine.bench import Bench
 
+    # What this process could import, the fresh one can: test runners and command lines add folders of their own.
+    sys.path.extend(p for p in payload["path"] if p not in sys.path)
     if torch.get_num_threads() != payload["threads"]:  # a choice of the asking process, not of the kernel
         torch.set_num_threads(payload["threads"])
     subject = Ref.from_json(payload["ref"]).subject()

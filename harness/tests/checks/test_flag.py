@@ -181,7 +181,6 @@ def test_really_fresh_processes(tmp_path, monkeypatch, name, status):
     module = f"samebits_test_flag_{name}"
     (tmp_path / f"{module}.py").write_text(textwrap.dedent(SUBJECTS))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("SAMEBITS_TEST_PARENT", str(flag.os.getpid()))
     ref = Ref(module, name)
     result = CHECK.run(Bench(ref.subject(), ref=ref))

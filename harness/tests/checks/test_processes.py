@@ -92,8 +92,6 @@ def module(tmp_path, monkeypatch):
     name = f"samebits_test_subjects_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(textwrap.dedent(SUBJECTS))
     monkeypatch.syspath_prepend(str(tmp_path))
-    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("SAMEBITS_TEST_PARENT", str(os.getpid()))
     yield name
     sys.modules.pop(name, None)
