@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 
+from samebits_kernels.backends.cpu import CpuBackend
 from samebits_kernels.backends.protocol import Backend
 from samebits_kernels.backends.reference import ReferenceBackend
 from samebits_kernels.errors import BackendUnavailableError, UsageError
@@ -110,4 +111,5 @@ def _best(device: str) -> Backend:
     raise BackendUnavailableError(f"no backend for {device}: {'; '.join(passed_over) or 'none registered'}")
 
 
+register(CpuBackend())
 register(ReferenceBackend())

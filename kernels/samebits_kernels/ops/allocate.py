@@ -7,23 +7,37 @@ allocator hands out zeros. Under `poisoned(byte)` every allocation of these ops 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 _byte: int | None = None
+_listeners: list[Callable[[int | None], object]] = []
+
+
+def on_poison(listener: Callable[[int | None], object]) -> None:
+    """Have a native library told which byte to fill its own workspaces with (None: none), now and on change."""
+    _listeners.append(listener)
+    listener(_byte)
+
+
+def _set(byte: int | None) -> None:
+    global _byte  # noqa: PLW0603 - a debugging switch, process-wide on purpose
+    _byte = byte
+    for listener in _listeners:
+        listener(byte)
 
 
 @contextlib.contextmanager
 def poisoned(byte: int = 0xFF) -> Iterator[None]:
     """Fill outputs and workspaces with `byte` before each kernel runs (0xFF is NaN in every format here)."""
-    global _byte  # noqa: PLW0603 - a debugging switch, process-wide on purpose
-    before, _byte = _byte, byte
+    before = _byte
+    _set(byte)
     try:
         yield
     finally:
-        _byte = before
+        _set(before)
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
