@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -49,7 +50,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except SamebitsError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:  # `samebits list | head`: the reader has seen enough
-        sys.stdout = None  # type: ignore[assignment]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.INVARIANT
     return code if isinstance(code, int) else ExitCode.INVARIANT
 

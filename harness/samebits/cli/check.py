@@ -19,7 +19,7 @@ from samebits.errors import UsageError
 )  # fmt: skip
 @running
 @click.pass_context
-def check(context: click.Context, target: str, rows: tuple[str, ...], **values: Any) -> None:
+def check(context: click.Context, /, target: str, rows: tuple[str, ...], **values: Any) -> None:
     """Check one kernel: a callable with its --rows, a factory f(seed) -> Subject, or a Subject.
 
     \b

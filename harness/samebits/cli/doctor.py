@@ -43,7 +43,7 @@ class Line:
 @click.command(short_help="What this machine can build and run, and why not.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def doctor(context: click.Context, as_json: bool) -> None:
+def doctor(context: click.Context, /, as_json: bool) -> None:
     """Show card, driver, toolkit, compilers, and which backends can build and run here, or why not."""
     lines = list(examine())
     if as_json:
@@ -102,7 +102,7 @@ def _backends() -> Iterator[Line]:
         return
     # In a child: listing them imports torch, and asking them may touch CUDA.
     done = subprocess.run(
-        [sys.executable, "-c", BACKENDS], capture_output=True, text=True, check=False, timeout=120, errors="replace"
+        [sys.executable, "-c", BACKENDS], capture_output=True, text=True, check=False, timeout=120
     )
     try:
         rows = json.loads(done.stdout.rpartition("\x1e")[2])

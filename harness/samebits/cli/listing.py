@@ -11,7 +11,7 @@ from samebits.errors import ExitCode
 @click.argument("suites", nargs=-1, metavar="[SUITE]...")
 @click.option("--checks", is_flag=True, help="List the checks instead.")
 @click.pass_context
-def list_(context: click.Context, suites: tuple[str, ...], checks: bool) -> None:
+def list_(context: click.Context, /, suites: tuple[str, ...], checks: bool) -> None:
     """List suites; with a SUITE, its cases; with --checks, the checks."""
     if checks:
         _checks()

@@ -57,5 +57,5 @@ def to_options(**values: Any) -> Options:
 
     for check in values.get("checks", ()):
         registry.get(check)
-    kept = {k: v for k, v in values.items() if k in Options.__dataclass_fields__}
-    return Options(**{k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()})
+    kept: dict[str, Any] = {k: v for k, v in values.items() if k in Options.__dataclass_fields__}
+    return Options(**kept)

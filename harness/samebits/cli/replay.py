@@ -59,7 +59,7 @@ def parse(text: str) -> ReplayId:
 @click.option("--json", "as_json", is_flag=True, help="Print the evidence as JSON on standard output.")
 @click.option("--start", type=click.Choice(["template", "spawn"]), default="spawn", show_default=True)
 @click.pass_context
-def replay(context: click.Context, replay_id: str, rows: tuple[str, ...], as_json: bool, start: str) -> None:
+def replay(context: click.Context, /, replay_id: str, rows: tuple[str, ...], as_json: bool, start: str) -> None:
     """Run one check of one case again: ID is SUITE::CASE::CHECK@SEED, from the replay line of a finding.
 
     Exits with 1 if the finding shows again and with 0 if it does not.

@@ -16,7 +16,7 @@ from samebits.cli.options import running, to_options
 @click.option("--strict", is_flag=True, help="A divergence of a kernel that is only observed fails the run, too.")
 @running
 @click.pass_context
-def run(context: click.Context, suites: tuple[str, ...], **values: Any) -> None:
+def run(context: click.Context, /, suites: tuple[str, ...], **values: Any) -> None:
     """Run suites, each in a fresh process: installed names or importable modules; by default all installed."""
     from samebits.session.suites import run_suites
 

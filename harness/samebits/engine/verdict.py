@@ -108,7 +108,7 @@ def judge_suite(cases: Sequence[tuple[Expect, Verdict]], *, whole: bool = True) 
     code = exit_code(v.exit_code for _, v in cases)
     bad = [v for _, v in cases if not v.ok]
     if bad:
-        return Verdict(False, "failed", f"{len(bad)} of {len(cases)} cases", code)
+        return Verdict(False, "failed", f"{len(bad)} of {len(cases)} cases failed", code)
     tested = [(e, v) for e, v in cases if v.label != "skipped"]
     if not tested:
         return Verdict(True, "skipped", cases[0][1].detail if cases else "no case")

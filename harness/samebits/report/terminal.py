@@ -30,7 +30,7 @@ SHOWN_PER_CHECK = 2
 
 HEADLINES = {
     Status.DIVERGED: "is not batch invariant",
-    Status.FLAKY: "is not even deterministic: the same launch, repeated, gave other bits",
+    Status.FLAKY: "is not even deterministic: the same launch gave other bits",
     Status.NO_POWER: "proves nothing: no check had the power to see a difference",
     Status.SKIPPED: "was not tested: no check applies",
     Status.CRASHED: "died while it was being checked",
@@ -61,11 +61,15 @@ def render_case(suite: SuiteRecord, case: CaseRecord, machine: str = "") -> str:
     """One case of a run in full: its verdict, how its process died if it did, and `render_findings`."""
     verdict = case.verdict
     lines = [f"{suite.name}::{case.id}: {verdict.label}"]
-    if verdict.detail and (not case.checks or case.death or verdict.label in ("no power", "not run")):
+    if verdict.detail and (
+        not case.checks or case.death or verdict.label in ("no power", "not run", "usage error")
+    ):
         lines += _fill(verdict.detail, indent=2)
     if case.death is not None:
         lines += _death(case.death)
-    if case.checks and verdict.label not in ("usage error", "contained"):
+        passed = [c.check for c in case.checks if c.status is Status.PASSED]
+        lines += _field("passed", f"{', '.join(passed)}, before it died") if passed else ()
+    if case.result.findings or (case.checks and case.death is None and verdict.label != "usage error"):
         lines += ["", render_findings(case.result, machine)]
     return "\n".join(lines)
 
@@ -194,6 +198,8 @@ def power_words(power: Power) -> str:
 
 def suite_table(suite: SuiteRecord) -> Table:
     """Verdicts of one suite: case, verdict, (M, position) pairs, launches, seconds."""
+    from rich.console import Group
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -205,9 +211,9 @@ def suite_table(suite: SuiteRecord) -> Table:
         table.add_column(numbers, justify="right", no_wrap=True)
     for case in suite.cases.values():
         verdict = case.verdict
-        cell = Text(case.id)
+        cell = Group(Text(case.id))
         if verdict.detail and verdict.label not in ("caught", "contained"):
-            cell.append(f"\n  {verdict.detail.splitlines()[0]}", style="dim")
+            cell.renderables.append(Padding(Text(verdict.detail.splitlines()[0], style="dim"), (0, 0, 0, 2)))
         table.add_row(
             cell,
             Text(verdict.label, style=verdict_style(verdict.ok, verdict.label)),

@@ -39,8 +39,9 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("expect", "status", "ok", "label", "code"), TABLE)
-def test_every_row_of_the_table(result: Make, expect: str, status: str, ok: bool, label: str, code: int) -> None:
+@pytest.mark.parametrize("row", TABLE)
+def test_every_row_of_the_table(result: Make, row: tuple[str, str, bool, str, int]) -> None:
+    expect, status, ok, label, code = row
     verdict = judge(result(status, expect=expect))
     assert (verdict.ok, verdict.label, int(verdict.exit_code)) == (ok, label, code)
 
@@ -64,8 +65,9 @@ DEATHS = [
 ]
 
 
-@pytest.mark.parametrize(("expect", "kind", "ok", "label", "code"), DEATHS)
-def test_every_death(result: Make, expect: str, kind: str, ok: bool, label: str, code: int) -> None:
+@pytest.mark.parametrize("row", DEATHS)
+def test_every_death(result: Make, row: tuple[str, str, bool, str, int]) -> None:
+    expect, kind, ok, label, code = row
     # The checks that ended before it died do not make it green.
     verdict = judge(result("passed", expect=expect), Death(kind, "killed by SIGSEGV", "linear"))
     assert (verdict.ok, verdict.label, int(verdict.exit_code)) == (ok, label, code)
@@ -128,7 +130,7 @@ def test_skipped_suite_says_why() -> None:
 def test_failed_suite_counts() -> None:
     bad = Verdict(False, "diverges", "", ExitCode.DIVERGENCE)
     verdict = judge_suite([(I, bad), (D, CAUGHT)])
-    assert (verdict.ok, verdict.detail, verdict.exit_code) == (False, "1 of 2 cases", ExitCode.DIVERGENCE)
+    assert (verdict.ok, verdict.detail, verdict.exit_code) == (False, "1 of 2 cases failed", ExitCode.DIVERGENCE)
 
 
 @pytest.mark.parametrize(
