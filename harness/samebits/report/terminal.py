@@ -61,9 +61,8 @@ def render_case(suite: SuiteRecord, case: CaseRecord, machine: str = "") -> str:
     """One case of a run in full: its verdict, how its process died if it did, and `render_findings`."""
     verdict = case.verdict
     lines = [f"{suite.name}::{case.id}: {verdict.label}"]
-    if verdict.detail and (
-        not case.checks or case.death or verdict.label in ("no power", "not run", "usage error")
-    ):
+    told_below = case.checks and not case.death and verdict.label not in ("no power", "not run", "usage error")
+    if verdict.detail and not told_below:
         lines += _fill(verdict.detail, indent=2)
     if case.death is not None:
         lines += _death(case.death)
