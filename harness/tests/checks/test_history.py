@@ -101,3 +101,16 @@ def test_max_batch_bounds_every_launch():
 
     run(record, max_batch=20)
     assert max(sizes) == 20
+
+
+def test_stale_rows_show_only_where_the_larger_batch_held_other_rows():
+    workspace = torch.zeros(512, 24)
+
+    def reads_one_row_further(x):
+        workspace[: len(x)] = x
+        return x + workspace[len(x)]
+
+    bench = Bench(Subject(reads_one_row_further, (pool(),), derive=False))
+    bench.run(bench.batch(300)[1])
+    result = CHECK.run(bench)
+    assert {f.details["ran before"] for f in result.findings} == {"a larger batch of other rows (M=257)"}
