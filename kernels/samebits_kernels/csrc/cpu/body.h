@@ -15,19 +15,56 @@ namespace {
 // ---- weights: public layout -> panels of 16 columns
 // -------------------------------------------------------------
 
-inline void pack_panel(const uint8_t* b, int64_t b_stride, const uint8_t* b_scale, int64_t column,
-                       int64_t columns, int64_t blocks, int64_t begin, int64_t end, uint8_t* packed) {
+struct ScaleTable {
+  uint16_t bf16[256];
+};
+
+// e4m3 byte -> bf16 bits, exact.
+constexpr ScaleTable make_scale_table() {
+  ScaleTable t{};
+  for (int byte = 0; byte < 256; ++byte) {
+    const int sign = (byte & 0x80) << 8, exponent = (byte >> 3) & 15, mantissa = byte & 7;
+    int bits = 0;
+    if ((byte & 0x7F) == kE4m3Nan) {
+      bits = 0x7FC0;
+    } else if (exponent != 0) {
+      bits = sign | (exponent + 120) << 7 | mantissa << 4;
+    } else if (mantissa != 0) {  // subnormal: mantissa * 2^-9
+      const int high = mantissa >= 4 ? 2 : mantissa >= 2 ? 1 : 0;
+      bits = sign | (118 + high) << 7 | ((mantissa << (7 - high)) & 0x7F);
+    } else {
+      bits = sign;
+    }
+    t.bf16[byte] = uint16_t(bits);
+  }
+  return t;
+}
+constexpr ScaleTable kScales = make_scale_table();
+
+template <class Isa>
+void pack_panel(const uint8_t* b, int64_t b_stride, const uint8_t* b_scale, int64_t column, int64_t columns,
+                int64_t blocks, int64_t begin, int64_t end, uint8_t* packed) {
+  constexpr int64_t kGroup = 8;  // K-blocks at once: one cache line of every row
   const int64_t quads = (blocks + 3) / 4;
   if (columns < kPanel) std::memset(packed, 0, size_t((end - begin) * kPackedBlock));
-  for (int64_t n = 0; n < columns; ++n) {
-    const uint8_t* row = b + n * b_stride + begin * 8;
-    const uint8_t* scales = b_scale + scale_row(column + n, quads);
-    uint8_t* out = packed + n * 4;
-    uint16_t* out_scale = reinterpret_cast<uint16_t*>(packed + 128) + n;
-    for (int64_t k = begin; k < end; ++k, row += 8, out += kPackedBlock, out_scale += kPackedBlock / 2) {
-      std::memcpy(out, row, 4);
-      std::memcpy(out + 64, row + 4, 4);
-      *out_scale = uint16_t(bits_of(e4m3_to_float(scales[scale_column(k)])) >> 16);  // e4m3 is exact in bf16
+  for (int64_t first = begin; first < end; first += kGroup) {
+    const int64_t last = first + kGroup < end ? first + kGroup : end;
+    if constexpr (Isa::kPacks) {
+      if (columns == kPanel && last - first == kGroup && first % 4 == 0) {
+        Isa::pack(b + first * 8, b_stride, b_scale + scale_row(column, quads) + scale_column(first),
+                  packed + (first - begin) * kPackedBlock);
+        continue;
+      }
+    }
+    for (int64_t n = 0; n < columns; ++n) {
+      const uint8_t* row = b + n * b_stride + first * 8;
+      const uint8_t* scales = b_scale + scale_row(column + n, quads);
+      uint8_t* out = packed + (first - begin) * kPackedBlock + n * 4;
+      for (int64_t k = first; k < last; ++k, row += 8, out += kPackedBlock) {
+        std::memcpy(out, row, 4);
+        std::memcpy(out + 64, row + 4, 4);
+        std::memcpy(out + 128 - n * 2, &kScales.bf16[scales[scale_column(k)]], 2);
+      }
     }
   }
 }
@@ -132,9 +169,9 @@ void multiply(const MmTask& t) {
     } else {
       for (int64_t p = 0; p < panels; ++p) {
         const int64_t left = t.columns - p * kPanel;
-        pack_panel(t.b + p * kPanel * t.b_stride, t.b_stride, t.b_scale, t.column + p * kPanel,
-                   left < kPanel ? left : kPanel, t.blocks, begin, end,
-                   packed_scratch + p * kChunk * kPackedBlock);
+        pack_panel<Isa>(t.b + p * kPanel * t.b_stride, t.b_stride, t.b_scale, t.column + p * kPanel,
+                        left < kPanel ? left : kPanel, t.blocks, begin, end,
+                        packed_scratch + p * kChunk * kPackedBlock);
       }
       source = packed_scratch;
       source_bytes = kChunk * kPackedBlock;
@@ -264,8 +301,8 @@ inline void exp_row(const float* x, int64_t n, float subtract, float* y) {
 
 template <class Isa>
 constexpr Kernels table() {
-  return {Isa::kName,   Isa::kRows,     prepare_rows<Isa>, pack_panel, multiply<Isa>,
-          quantise_row, activation_row, combine_row,       finish_row, exp_row};
+  return {Isa::kName,   Isa::kRows,     prepare_rows<Isa>, pack_panel<Isa>, multiply<Isa>,
+          quantise_row, activation_row, combine_row,       finish_row,      exp_row};
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ static_assert(8 * 24 * 12 <= 32767, "eight products of a biased and a signed cod
 struct Avx2 {
   static constexpr const char* kName = "avx2";
   static constexpr int kRows = 4, kWidth = 1;
+  static constexpr bool kPacks = false;
   struct Floats {
     __m256 half[2];
   };

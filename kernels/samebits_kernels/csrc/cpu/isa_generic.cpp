@@ -7,6 +7,7 @@ namespace {
 struct Generic {
   static constexpr const char* kName = "generic";
   static constexpr int kRows = 4, kWidth = 1;
+  static constexpr bool kPacks = false;
   struct Floats {
     float lane[16];
   };

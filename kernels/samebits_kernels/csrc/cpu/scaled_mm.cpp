@@ -58,7 +58,7 @@ void run(const MmArguments& a, int threads) {
     partial = reinterpret_cast<float*>(partial_sums.get(most_splits * a.m * a.n * 4, workspace_poison()));
   }
 
-  const int64_t group = 16;  // a multiple of every instruction set's tile of rows
+  const int64_t group = 4 * isa->tile_rows;  // whole tiles: they are laid out as a unit
   std::vector<Tile> groups;
   for (int64_t e = 0; e < a.groups.experts; ++e) {
     const int64_t m = count(e);
