@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -39,10 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = cli.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        code = cli.main(args=list(given), prog_name="samebits", standalone_mode=False)
     except click.UsageError as error:
-        return _fail(_usage(error), ExitCode.USAGE)
+        return _fail(_usage(error, given), ExitCode.USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
@@ -60,7 +62,7 @@ def _fail(text: str, code: ExitCode) -> int:
     return code
 
 
-def _usage(error: click.UsageError) -> str:
+def _usage(error: click.UsageError, given: Sequence[str]) -> str:
     """click's complaint in the form of all the others."""
     where = error.ctx.command_path if error.ctx else "samebits"
     allowed = ""
@@ -68,5 +70,5 @@ def _usage(error: click.UsageError) -> str:
         allowed = ", ".join(sorted(error.possibilities))
     elif isinstance(error, click.exceptions.NoSuchCommand):
         allowed = ", ".join(sorted(cli.commands))
-    found = " ".join(sys.argv[1:]) if not isinstance(error, click.MissingParameter) else ""
+    found = shlex.join(given) if not isinstance(error, click.MissingParameter) else ""
     return str(UsageError(error.format_message().rstrip("."), found=found, allowed=allowed, fix=f"{where} --help"))

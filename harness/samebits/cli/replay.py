@@ -44,7 +44,8 @@ def parse(text: str) -> ReplayId:
     place, at, rest = text.strip().rpartition("@")
     tail = re.fullmatch(r"(-?\d+)(?::M=(\d+))?", rest)
     parts = place.split("::")
-    if not at or tail is None or len(parts) not in (2, 3) or not all(parts):
+    named = len(parts) == 3 or (len(parts) == 2 and ":" in parts[0])
+    if not at or tail is None or not named or not all(parts):
         raise UsageError("a replay id", found=repr(text), allowed=FORM, fix="copy the replay line of a finding")
     target, *case, check = parts
     if not case:
