@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 
@@ -60,7 +61,8 @@ def perform(
     if evidence.problem:
         screen.print(f"error: {evidence.problem}", soft_wrap=True)
     else:
-        screen.print(f"evidence: {_here(evidence)}", soft_wrap=True)
+        files = [evidence.path] + ([] if no_html else [evidence.directory / "report.html"])
+        screen.print(f"evidence: {', '.join(_here(f) for f in files)}", soft_wrap=True)
     if not (quiet or replayed) or code:
         screen.print(f"exit {int(code)}: {MEANING[code]}", soft_wrap=True)
     if as_json:
@@ -98,9 +100,7 @@ def _write_html(evidence: Evidence) -> None:
         evidence.problem = str(error)
 
 
-def _here(evidence: Evidence) -> str:
-    from pathlib import Path
-
+def _here(path: Path) -> str:
     with contextlib.suppress(ValueError):
-        return str(evidence.path.relative_to(Path.cwd()))
-    return str(evidence.path)
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

@@ -53,9 +53,10 @@ def to_options(**values: Any) -> Options:
     Raises:
         UsageError: an unknown check id.
     """
-    from samebits import checks as registry
+    if values.get("checks"):
+        from samebits import checks as registry
 
-    for check in values.get("checks", ()):
-        registry.get(check)
+        for check in values["checks"]:
+            registry.get(check)
     kept: dict[str, Any] = {k: v for k, v in values.items() if k in Options.__dataclass_fields__}
     return Options(**kept)

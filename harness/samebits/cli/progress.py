@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from samebits.isolate.protocol import CaseStarted, Event
 from samebits.report.evidence import Evidence
 from samebits.report.model import CaseRecord, SuiteRecord
-from samebits.report.terminal import suite_table
+from samebits.report.terminal import suite_table, verdict_style
 from samebits.session.suites import Listener
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class PlainProgress(Listener):
     def case_ended(self, suite: SuiteRecord, case: CaseRecord) -> None:
         """One line."""
         self.console.print(case_line(suite, case))
+        verdict = case.verdict
+        if verdict.detail and verdict_style(verdict.ok, verdict.label) in ("yellow", "bold red", "bold yellow"):
+            self.console.print(f"{'':21}{verdict.detail.splitlines()[0]}")
 
     def suite_ended(self, suite: SuiteRecord) -> None:
         """A suite that fails for a reason of its own says so at once."""

@@ -44,6 +44,8 @@ class Evidence:
     finished: datetime | None = None
     problem: str = ""
     """Why it could not be written, in full sentences; empty as long as all went well."""
+    _ended: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """id -> document of the cases that have ended. Without it, the cost of a run grows with its square."""
 
     @property
     def path(self) -> Path:
@@ -73,23 +75,30 @@ class Evidence:
             "environment": dict(self.environment),
             "exit_code": int(self.exit_code),
             "summary": summary(run),
-            "suites": [_suite(s) for s in run.suites.values()],
         }
-        cleaned: dict[str, Any] = _clean(document)
-        return cleaned
+        return {**_clean(document), "suites": [self._suite(s) for s in run.suites.values()]}
 
-    def save(self) -> None:
+    def _suite(self, suite: SuiteRecord) -> dict[str, Any]:
+        about: dict[str, Any] = _clean(_suite(suite))
+        return {**about, "cases": [self._ended.get(id(c)) or _clean(_case(c)) for c in suite.cases.values()]}
+
+    def end(self, case: CaseRecord) -> None:
+        """A case is over and will not change any more: write that down."""
+        self._ended[id(case)] = _clean(_case(case))
+        self.save()
+
+    def save(self, indent: int | None = None) -> None:
         """Write it. A failure is kept in `problem` and never stops the run: results still reach the terminal."""
         if not self.problem:
             try:
-                write_atomically(self.path, json.dumps(self.document(), indent=1, allow_nan=False) + "\n")
+                write_atomically(self.path, json.dumps(self.document(), indent=indent, allow_nan=False) + "\n")
             except InfrastructureError as error:
                 self.problem = str(error)
 
     def finish(self) -> None:
         """The run is over: stamp it, write it, and let `latest` point at it."""
         self.finished = datetime.now(UTC)
-        self.save()
+        self.save(indent=1)
         if not self.problem:
             _point_latest(self.directory)
 
@@ -161,7 +170,6 @@ def _suite(suite: SuiteRecord) -> dict[str, Any]:
         "whole": suite.whole,
         "verdict": _verdict(suite),
         "death": _death(suite.death),
-        "cases": [_case(c) for c in suite.cases.values()],
     }
 
 

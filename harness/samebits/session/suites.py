@@ -222,7 +222,7 @@ def _execute(run: RunRecord, jobs: Sequence[Job], options: Options, listener: Li
                         run.seconds = time.perf_counter() - started
                         listener.event(event)
                         if case is not None:
-                            evidence.save()
+                            evidence.end(case)
                             listener.case_ended(run.suites[event.suite], case)
                 except InfrastructureError as error:
                     _lose(run.suites[job.suite], job, str(error))
