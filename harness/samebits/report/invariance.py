@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-KEYS = ("invariance_map", "invariance map", "map")
+KEY = "map"
+"""Of `Finding.details`: [[first M, last M, class], ...] (see `samebits.checks.invariance_map`)."""
 
 
 @dataclass(frozen=True)
@@ -24,24 +25,24 @@ class Segment:
 
 
 def segments(details: Mapping[str, Any]) -> list[Segment]:
-    """The map in a finding's details: `[[first, last, class], ...]` or `{M: class}`; empty where there is none.
+    """The map in a finding's details; empty where there is none. Sizes between two segments were not launched.
 
     Classes are renumbered in the order in which they first appear, so class 0 is that of the smallest M.
     """
-    found = next((details[k] for k in KEYS if details.get(k)), None)
-    if isinstance(found, Mapping) and "segments" in found:
-        found = found["segments"]
-    raw: list[tuple[int, int, Any]] = []
-    if isinstance(found, Mapping):
-        for m, bits in sorted((int(m), bits) for m, bits in found.items()):
-            if raw and raw[-1][2] == bits and raw[-1][1] == m - 1:
-                raw[-1] = (raw[-1][0], m, bits)
-            else:
-                raw.append((m, m, bits))
-    elif isinstance(found, list) and all(isinstance(s, (list, tuple)) and len(s) == 3 for s in found):
-        raw = sorted((int(a), int(b), c) for a, b, c in found)
-    names: dict[Any, int] = {}
-    return [Segment(a, b, names.setdefault(c, len(names))) for a, b, c in raw]
+    names: dict[int, int] = {}
+    found = sorted((int(a), int(b), int(c)) for a, b, c in details.get(KEY) or ())
+    return [Segment(a, b, names.setdefault(c, len(names))) for a, b, c in found]
+
+
+def merged(parts: Sequence[Segment]) -> list[Segment]:
+    """Neighbours of the same class as one, whatever was left out between them."""
+    out: list[Segment] = []
+    for s in parts:
+        if out and out[-1].bits == s.bits:
+            out[-1] = Segment(out[-1].first, s.last, s.bits)
+        else:
+            out.append(s)
+    return out
 
 
 def letter(bits: int) -> str:
@@ -49,9 +50,12 @@ def letter(bits: int) -> str:
     return chr(65 + bits % 26) + (str(bits // 26) if bits >= 26 else "")
 
 
-def words(parts: list[Segment], most: int = 12) -> str:
-    """ "A: M = 1 · B: M = 2..3 · C: M = 4..256", at most `most` segments."""
-    shown = " · ".join(f"{letter(s.bits)}: M = {s.words}" for s in parts[:most])
+def words(parts: Sequence[Segment], most: int = 12) -> str:
+    """ "3 bit classes. A: M = 1 · B: M = 2..3 · C: M = 4..256", at most `most` ranges."""
+    ranges = merged(parts)
+    shown = " · ".join(f"{letter(s.bits)}: M = {s.words}" for s in ranges[:most])
     classes = len({s.bits for s in parts})
-    rest = f" · and {len(parts) - most} more changes" if len(parts) > most else ""
-    return f"{classes} bit classes. {shown}{rest}"
+    rest = f" · and {len(ranges) - most} more changes" if len(ranges) > most else ""
+    gaps = any(b.first > a.last + 1 for a, b in zip(parts, parts[1:], strict=False))
+    sampled = " (not every M between was launched)" if gaps else ""
+    return f"{classes} bit {'class' if classes == 1 else 'classes'}. {shown}{rest}{sampled}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from samebits.report.invariance import Segment, letter
+from samebits.report.invariance import Segment, letter, merged
 
 WIDTH, HEIGHT, BAR = 720, 62, 30
 COLOURS = 8
@@ -16,34 +16,38 @@ FIELDS = {8: (1, 4), 16: (1, 5), 32: (1, 8), 64: (1, 11)}
 """Sign and exponent bits by width. bfloat16 has 8 exponent bits: see `bits`."""
 
 
+_RECTANGLE = Markup(
+    '<rect class="c{}{}" x="{:.2f}" y="0" width="{:.2f}" height="{}" rx="2"><title>M = {}: bits {}</title></rect>'
+)
+
+
 def invariance_map(parts: Sequence[Segment]) -> Markup:
-    """M on a logarithmic axis, each batch size in the colour of its bit class; gaps were not launched."""
+    """M on a logarithmic axis, each batch size in the colour of its bit class, pale where it was not launched."""
     if not parts:
         return Markup("")
     top = max(s.last for s in parts)
-    span = math.log2(top + 1) or 1.0
+    span = math.log2(top + 1)
 
     def x(m: float) -> float:
         return WIDTH * math.log2(m) / span
 
-    classes = len({s.bits for s in parts})
-    out = [
-        Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{} bit classes over M = {} to {}">').format(
-            WIDTH, HEIGHT, classes, parts[0].first, top
-        )
-    ]
-    for s in parts:
+    def rectangle(s: Segment, style: str = "") -> Markup:
         left, right = x(s.first), x(s.last + 1)
         # A hairline between neighbours, but never so wide that one batch size disappears.
         wide = max(right - left - min(1.0, 0.2 * (right - left)), 0.4)
-        out.append(
-            Markup(
-                '<rect class="c{}" x="{:.2f}" y="0" width="{:.2f}" height="{}" rx="2"><title>{}</title></rect>'
-            ).format(s.bits % COLOURS, left, wide, BAR, f"M = {s.words}: bits {letter(s.bits)}")
-        )
-        if wide > 16:
-            middle = left + wide / 2
-            out.append(Markup('<text class="name" x="{:.1f}" y="20">{}</text>').format(middle, letter(s.bits)))
+        return _RECTANGLE.format(s.bits % COLOURS, style, left, wide, BAR, s.words, letter(s.bits))
+
+    ranges = merged(parts)
+    classes = len({s.bits for s in parts})
+    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{} bit classes over M = {} to {}">')
+    out = [head.format(WIDTH, HEIGHT, classes, parts[0].first, top)]
+    out += [rectangle(s, " pale") for s in ranges if s not in parts]
+    out += [rectangle(s) for s in parts]
+    for s in ranges:
+        left, right = x(s.first), x(s.last + 1)
+        if right - left > 16:
+            name = Markup('<text class="name" x="{:.1f}" y="20">{}</text>')
+            out.append(name.format((left + right) / 2, letter(s.bits)))
     m = 1
     while m <= top:
         at = (x(m) + x(m + 1)) / 2

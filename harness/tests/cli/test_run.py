@@ -53,8 +53,8 @@ def test_evidence_is_on_disk_after_each_case(fake: Any, samebits: Call, monkeypa
     states = []
     save = evidence.Evidence.save
 
-    def spy(self: evidence.Evidence) -> None:
-        save(self)
+    def spy(self: evidence.Evidence, indent: int | None = None) -> None:
+        save(self, indent)
         states.append([c["state"] for c in json.loads(self.path.read_text())["suites"][0]["cases"]])
 
     monkeypatch.setattr(evidence.Evidence, "save", spy)

@@ -22,7 +22,7 @@ def _finding(**changes: Any) -> Finding:
         "first": Element((12,), "0x3f800001", "0x3f800000", "1.0000001", "1.0", 1),
         "greatest": Element((40,), "0x40490fdb", "0x40490fe0", "3.1415927", "3.141594", 5),
         "cause": "dispatch-by-M: the configuration changes at M = 2 and 4",
-        "details": {"dtype": "float32", "shape": [4096], "invariance map": [[1, 1, 0], [2, 3, 1], [4, 256, 2]]},
+        "details": {"dtype": "float32", "shape": [4096], "map": [[1, 1, 0], [2, 3, 1], [4, 256, 2]]},
         "replay": "samebits replay 'torch_ops::linear-dtype=float32::batch-size@0'",
     }
     return Finding(**{**values, **changes})

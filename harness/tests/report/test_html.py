@@ -90,12 +90,17 @@ def test_headline(result: Callable[..., CaseResult], status: str, expect: str, h
     assert f"<h1>{headline}</h1>" in page(done(result(status), expect=expect))
 
 
-def test_map_accepts_both_forms() -> None:
+def test_map_renumbers_classes_by_appearance() -> None:
     expected = [Segment(1, 1, 0), Segment(2, 3, 1), Segment(4, 4, 0)]
-    assert segments({"invariance map": [[1, 1, "a"], [2, 3, "b"], [4, 4, "a"]]}) == expected
-    assert segments({"invariance_map": {"1": 7, "2": 5, "3": 5, "4": 7}}) == expected
+    assert segments({"map": [[4, 4, 7], [1, 1, 7], [2, 3, 2]]}) == expected
     assert segments({}) == []
     assert words(expected) == "2 bit classes. A: M = 1 · B: M = 2..3 · A: M = 4"
+
+
+def test_map_says_and_shows_what_was_not_launched() -> None:
+    sampled = [Segment(1, 4, 0), Segment(7, 9, 0), Segment(12, 12, 1)]
+    assert words(sampled) == "2 bit classes. A: M = 1..9 · B: M = 12 (not every M between was launched)"
+    assert svg.invariance_map(sampled).count(" pale") == 1
 
 
 def test_map_of_many_classes_keeps_every_batch_size_visible() -> None:
