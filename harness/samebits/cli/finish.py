@@ -46,7 +46,7 @@ def perform(
         render_case(suite, case, machine)
         for suite in run.suites.values()
         for case in suite.cases.values()
-        if show_all or not case.verdict.ok
+        if case.verdict.label != "not run" and (show_all or not case.verdict.ok)
     ]
     blocks += [text for suite in run.suites.values() if (text := render_suite_problem(suite))]
     for block in filter(None, blocks):

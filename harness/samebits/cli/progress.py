@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from samebits.isolate.protocol import CaseStarted, Event
 from samebits.report.evidence import Evidence
 from samebits.report.model import CaseRecord, SuiteRecord
-from samebits.report.terminal import suite_table, verdict_style
+from samebits.report.terminal import WIDTH, suite_table, verdict_style
 from samebits.session.suites import Listener
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LiveProgress(Listener):
         self.console = console
         self._progress: Progress | None = None
 
-    def planned(self, evidence: Evidence) -> None:
+    def reading(self) -> None:
         """Start the display."""
         from rich import progress as rich
 
@@ -56,8 +56,15 @@ class LiveProgress(Listener):
             rich.TimeElapsedColumn(), rich.TextColumn("{task.description}", markup=False),
             console=self.console, transient=True,
         )  # fmt: skip
-        self._task = self._progress.add_task("starting", total=len(evidence.run.cases))
+        self._task = self._progress.add_task("reading suites", total=None)
         self._progress.start()
+
+    def planned(self, evidence: Evidence) -> None:
+        """How much there is to do."""
+        if self._progress is None:
+            self.reading()
+        if self._progress is not None:
+            self._progress.update(self._task, total=len(evidence.run.cases), description="starting")
 
     def event(self, event: Event) -> None:
         """Show the case that runs now."""
@@ -72,7 +79,7 @@ class LiveProgress(Listener):
     def suite_ended(self, suite: SuiteRecord) -> None:
         """Its table, above the bar."""
         if suite.cases:
-            self.console.print(suite_table(suite))
+            self.console.print(suite_table(suite), width=min(WIDTH, self.console.width))
             self.console.print()
 
     def close(self) -> None:

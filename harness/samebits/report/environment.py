@@ -8,7 +8,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ def environment(directory: Path | None = None) -> dict[str, Any]:
     driver, cards, _ = cards_and_driver()
     return {
         "python": platform.python_version(),
-        "executable": sys.executable,
         "platform": platform.platform(),
         "cpu": processor(),
         "cores": os.cpu_count() or 1,

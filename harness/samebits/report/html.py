@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
@@ -42,6 +43,7 @@ def render_html(document: Mapping[str, Any]) -> str:
         tone=tone,
         headline=headline,
         meaning=MEANING[code],
+        command=shlex.join(document["command"]),
         parts=[_figure(p) for p in document["summary"].split(" · ")],
         started=datetime.fromisoformat(document["started"]).strftime("%-d %B %Y, %H:%M UTC"),
         machine=machine_words(dict(document["environment"])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,6 @@ def words(parts: Sequence[Segment], most: int = 12) -> str:
     shown = " · ".join(f"{letter(s.bits)}: M = {s.words}" for s in ranges[:most])
     classes = len({s.bits for s in parts})
     rest = f" · and {len(ranges) - most} more changes" if len(ranges) > most else ""
-    gaps = any(b.first > a.last + 1 for a, b in zip(parts, parts[1:], strict=False))
+    gaps = any(b.first > a.last + 1 for a, b in itertools.pairwise(parts))
     sampled = " (not every M between was launched)" if gaps else ""
     return f"{classes} bit {'class' if classes == 1 else 'classes'}. {shown}{rest}{sampled}"

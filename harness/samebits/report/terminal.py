@@ -203,7 +203,7 @@ def suite_table(suite: SuiteRecord) -> Table:
     from rich.text import Text
 
     title = Text.assemble((suite.name, "bold"), f"  {suite.summary}" if suite.summary else "")
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, width=WIDTH)
+    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False, expand=True)
     table.add_column("case", ratio=1, overflow="fold")
     table.add_column("verdict", no_wrap=True)
     for numbers in ("pairs", "launches", "seconds"):

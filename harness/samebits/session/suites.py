@@ -51,6 +51,9 @@ class Options:
 class Listener:
     """Told of a run as it goes. Does nothing: override what is needed."""
 
+    def reading(self) -> None:
+        """Suites are being read, which takes as long as importing torch."""
+
     def planned(self, evidence: Evidence) -> None:
         """All cases are known; none has run."""
 
@@ -78,8 +81,9 @@ def run_suites(
         UsageError: no such suite, or one asked for by name that cannot be read as a suite.
         InfrastructureError: suites could not be read at all.
     """
-    options = options or Options()
+    options, listener = options or Options(), listener or Listener()
     modules = resolve(names)
+    listener.reading()
     described = locate.describe(modules)
     run = RunRecord()
     for module in modules:
@@ -98,7 +102,7 @@ def run_suites(
             fix="samebits list SUITE",
         )
     jobs = [job for suite in run.suites.values() for job in _jobs(suite, described[suite.module], options)]
-    return _execute(run, jobs, options, listener or Listener())
+    return _execute(run, jobs, options, listener)
 
 
 def run_subject(ref: Ref, options: Options | None = None, listener: Listener | None = None) -> Evidence:
@@ -197,8 +201,9 @@ def _with_here(env: Mapping[str, str]) -> dict[str, str]:
 def _execute(run: RunRecord, jobs: Sequence[Job], options: Options, listener: Listener) -> Evidence:
     from samebits.isolate.supervisor import Supervisor
 
+    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
     kept = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(options).items()}
-    evidence = Evidence(run, new_directory(options.output), environment(), sys.argv, kept)
+    evidence = Evidence(run, new_directory(options.output), environment(), command, kept)
     evidence.save()
     listener.planned(evidence)
     started = time.perf_counter()

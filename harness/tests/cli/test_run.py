@@ -181,3 +181,10 @@ def test_strict(fake: Any, samebits: Call, monkeypatch: pytest.MonkeyPatch) -> N
     fake.plan["mm"] = "diverged"
     assert samebits("run", "-q")[0] == 0
     assert samebits("run", "-q", "--strict")[0] == 1
+
+
+def test_lost_cases_are_counted_not_listed(fake: Any, samebits: Call) -> None:
+    fake.plan["mm"] = "lost"
+    _, out, _ = samebits("run", "-q")
+    assert out.count("the worker could not start") == 1
+    assert "2 cases not run · 1 control caught" in out
