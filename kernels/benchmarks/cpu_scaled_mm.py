@@ -13,6 +13,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -100,19 +101,18 @@ def main() -> None:
     floor = prepared[0].packed.numel() / bandwidth * 1e3
     for m in args.m:
         x = torch.randn(m, k, dtype=torch.bfloat16)
-        x32 = x.float()
         x_scale = sk.global_scale_for(x)
         a, a_scale = sk.quantise(x, x_scale)
         alpha = 1 / (x_scale * scale)
         calls: dict[str, list[Callable[[], object]]] = {
-            "cpu prepared": [lambda p=p: sk.scaled_mm(a, p, a_scale, None, alpha) for p in prepared],
+            "cpu prepared": [partial(sk.scaled_mm, a, p, a_scale, None, alpha) for p in prepared],
             "cpu public layout": [
-                lambda w=w: sk.scaled_mm(a, w[0], a_scale, w[1], alpha, backend="cpu") for w in public
+                partial(sk.scaled_mm, a, w, a_scale, s, alpha, backend="cpu") for w, s in public
             ],
-            "torch bf16": [lambda w=w: F.linear(x, w) for w in bf16],
+            "torch bf16": [partial(F.linear, x, w) for w in bf16],
         }
         if fp32:
-            calls["torch fp32"] = [lambda w=w: F.linear(x32, w) for w in fp32]
+            calls["torch fp32"] = [partial(F.linear, x.float(), w) for w in fp32]
         seconds = median(calls, args.rounds)
         row = "".join(f"{seconds[name] * 1e3:>19.3f}" for name in names)
         ratio = seconds["torch bf16"] / seconds["cpu prepared"]

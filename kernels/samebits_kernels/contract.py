@@ -16,8 +16,8 @@ def contract(op: str, backend: str = "", *, device: str = "cpu") -> dict[str, ob
     """The declaration that checks hold a kernel to.
 
     Returns:
-        batch_invariant (bool), backend, op, sources (digest), tree (the accumulation tree class, in words) and
-        flag (whether the environment asks for batch invariance).
+        supports_batch_invariance (under the flag), batch_invariant (as the library runs now), backend, op, sources
+        (digest), tree (the accumulation tree class, in words) and flag (what the environment asks for).
 
     Raises:
         UsageError: unknown operator or backend.
@@ -28,7 +28,8 @@ def contract(op: str, backend: str = "", *, device: str = "cpu") -> dict[str, ob
     return {
         "op": op,
         "backend": chosen.name,
-        "batch_invariant": chosen.supports_batch_invariance(),
+        "supports_batch_invariance": chosen.supports_batch_invariance(),
+        "batch_invariant": chosen.supports_batch_invariance() and chosen.probe().get("schedule") != "free",
         "sources": chosen.source_hash(),
         "tree": chosen.tree(op),
         "flag": batch_invariant(),

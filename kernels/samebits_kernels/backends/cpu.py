@@ -35,7 +35,6 @@ class CpuBackend:
     device = "cpu"
 
     def __init__(self) -> None:
-        self._module: Any = None
         self._manifest: dict[str, Any] = {}
 
     @functools.cached_property
@@ -44,7 +43,6 @@ class CpuBackend:
         if module.flag() < 0:
             raise UsageError(f"{FLAG} as the native library read it", allowed="0, 1 or unset")
         allocate.on_poison(lambda byte: module.set_poison(-1 if byte is None else byte))
-        self._scaled_mm = module.scaled_mm
         return module
 
     def available(self) -> str | None:
@@ -89,6 +87,14 @@ class CpuBackend:
             raise UsageError(
                 "an instruction set of this machine", found=repr(name), allowed=", ".join(self.isas())
             )
+
+    def force_schedule(self, name: str) -> None:
+        """Use the "invariant" or the "free" schedule whatever the flag says; "" gives it back to the flag.
+
+        For tests and benchmarks that compare the two in one process; `probe` shows what is in use.
+        """
+        if not self._native.force_schedule(name):
+            raise UsageError("a schedule of the cpu backend", found=repr(name), allowed="invariant, free")
 
     def isas(self) -> list[str]:
         """Instruction sets that this machine can run, best first."""

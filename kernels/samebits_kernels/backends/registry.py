@@ -12,6 +12,7 @@ import os
 from samebits_kernels.backends.cpu import CpuBackend
 from samebits_kernels.backends.protocol import Backend
 from samebits_kernels.backends.reference import ReferenceBackend
+from samebits_kernels.backends.torch_mm import TorchBackend
 from samebits_kernels.errors import BackendUnavailableError, UsageError
 from samebits_kernels.flag import FLAG, batch_invariant
 
@@ -113,3 +114,4 @@ def _best(device: str) -> Backend:
 
 register(CpuBackend())
 register(ReferenceBackend())
+register(TorchBackend())

@@ -20,8 +20,19 @@ from samebits_kernels.jit.cache import Entry
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
 # -ffp-contract=off: a compiler that fuses where it likes gives every vector width its own bits.
-CPU_FLAGS = ("-O3", "-ffp-contract=off", "-fno-fast-math", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra",
-             "-Wno-unused-function", "-Wno-unused-parameter", "-Wno-maybe-uninitialized", "-Wno-psabi")  # fmt: skip
+CPU_FLAGS = (
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-fast-math",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-function",
+    "-Wno-unused-parameter",
+    "-Wno-maybe-uninitialized",
+    "-Wno-psabi",
+)
 
 
 @dataclass(frozen=True)

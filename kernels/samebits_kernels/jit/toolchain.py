@@ -53,5 +53,6 @@ def host() -> Toolchain:
     """The host toolchain; call `missing` first."""
     cxx = shutil.which(os.environ.get("CXX", "c++"))
     ninja = find_ninja()
-    assert cxx is not None and ninja is not None
+    assert cxx is not None
+    assert ninja is not None
     return Toolchain(cxx, _identify(cxx), ninja)

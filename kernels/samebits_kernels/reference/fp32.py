@@ -58,8 +58,8 @@ def activation(x: Tensor, kind: str) -> Tensor:
 def block_sums(a: Tensor, b: Tensor) -> Tensor:
     """Exact sums of each 16-block: codes uint8 [M, K], [N, K] -> fp32 [K/16, M, N]."""
     values = torch.tensor(E2M1, device=a.device)
-    a16 = values[a.int()].view(a.shape[0], -1, BLOCK).transpose(0, 1)
-    b16 = values[b.int()].view(b.shape[0], -1, BLOCK).permute(1, 2, 0)
+    a16 = values[a.int()].view(a.shape[0], a.shape[1] // BLOCK, BLOCK).transpose(0, 1)
+    b16 = values[b.int()].view(b.shape[0], b.shape[1] // BLOCK, BLOCK).permute(1, 2, 0)
     return torch.bmm(a16, b16)
 
 

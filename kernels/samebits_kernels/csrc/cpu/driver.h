@@ -11,6 +11,9 @@ namespace samebits {
 const Kernels* kernels();
 bool force_isa(const char* name);
 bool has_isa(const char* name);
+// Whether `scaled_mm` uses the invariant schedule: the flag, unless `force_schedule` said otherwise.
+bool invariant_schedule();
+bool force_schedule(const char* name);  // "invariant", "free", "" for the flag
 // Fill workspaces with this byte before use; -1: leave them as they are.
 void set_poison(int byte);
 

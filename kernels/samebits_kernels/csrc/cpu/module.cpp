@@ -89,15 +89,18 @@ bool force_isa_(tvm::ffi::String name) {
 bool has_isa_(tvm::ffi::String name) {
   return has_isa(name.c_str());
 }
+bool force_schedule_(tvm::ffi::String name) {
+  return force_schedule(name.c_str());
+}
 void set_poison_(int64_t byte) {
   set_poison(int(byte));
 }
 tvm::ffi::String schedule_() {
-  return batch_invariant_flag() == 1 ? InvariantSchedule::kName : FreeSchedule::kName;
+  return invariant_schedule() ? InvariantSchedule::kName : FreeSchedule::kName;
 }
 int64_t splits_(int64_t m, int64_t n, int64_t k) {
-  return batch_invariant_flag() == 1 ? InvariantSchedule::splits(m, n, k / kBlock)
-                                     : FreeSchedule::splits(m, n, k / kBlock);
+  return invariant_schedule() ? InvariantSchedule::splits(m, n, k / kBlock)
+                              : FreeSchedule::splits(m, n, k / kBlock);
 }
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(quantise, quantise_);
@@ -114,6 +117,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(pool_size, pool_size_);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(isa, isa_);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(force_isa, force_isa_);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(has_isa, has_isa_);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(force_schedule, force_schedule_);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(set_poison, set_poison_);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(schedule, schedule_);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(splits, splits_);

@@ -1,4 +1,5 @@
 // Scaled MM and grouped MM: prepare the activations, hand out tiles, add splits where the schedule has any.
+#include <cstring>
 #include <vector>
 
 #include "../common/dtype.h"
@@ -119,8 +120,26 @@ void run(const MmArguments& a, int threads) {
 
 }  // namespace
 
+static int forced = -1;
+
+bool invariant_schedule() {
+  return forced >= 0 ? forced == 1 : batch_invariant_flag() == 1;
+}
+
+bool force_schedule(const char* name) {
+  if (std::strcmp(name, InvariantSchedule::kName) == 0) {
+    forced = 1;
+  } else if (std::strcmp(name, FreeSchedule::kName) == 0) {
+    forced = 0;
+  } else {
+    forced = -1;
+    return *name == 0;
+  }
+  return true;
+}
+
 void scaled_mm(const MmArguments& a, int threads) {
-  if (batch_invariant_flag() == 1) {
+  if (invariant_schedule()) {
     run<InvariantSchedule>(a, threads);
   } else {
     run<FreeSchedule>(a, threads);
