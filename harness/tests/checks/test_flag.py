@@ -164,7 +164,10 @@ def subject(seed, cached):
     if cached and os.environ["SAMEBITS_TEST_PARENT"] != str(os.getpid()):
         BUILT.write_text(flag)
     def fn(x):
-        return x.cumsum(1)[:, -1:] if flag == "1" else x.flip(1).cumsum(1)[:, -1:]
+        total = torch.zeros(len(x))
+        for k in range(x.shape[1]) if flag == "1" else reversed(range(x.shape[1])):
+            total = total + x[:, k]
+        return total[:, None]
     rows = torch.randn(8, 64, generator=torch.Generator().manual_seed(seed))
     return Subject(fn, (rows,), probe=lambda: {"VLLM_BATCH_INVARIANT": int(flag)}, derive=False)
 

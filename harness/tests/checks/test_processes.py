@@ -104,9 +104,13 @@ def in_process(monkeypatch):
     return supervisor
 
 
-def bench(module, name, **options):
-    ref = Ref(module, name)
-    return Bench(ref.subject(), ref=ref, **options)
+@pytest.fixture
+def bench(case, module):
+    def make(name):
+        ref = Ref(module, name)
+        return case.bench(ref.subject(), ref=ref, share=0.5)
+
+    return make
 
 
 def test_a_closure_is_skipped_with_what_to_do():
@@ -124,22 +128,22 @@ def test_fresh_processes_catch_the_control():
     assert finding.details["processes"] == PROCESSES
 
 
-def test_fresh_processes_agree_on_a_clean_kernel(module):
-    result = CHECK.run(bench(module, "clean"))
+def test_fresh_processes_agree_on_a_clean_kernel(bench):
+    result = CHECK.run(bench("clean"))
     assert result.status is Status.PASSED, result.reason
     assert f"{PROCESSES} fresh processes and this one" in result.coverage
     assert "2**-8" in result.coverage
     assert result.launches >= 4 * (PROCESSES + 1)
 
 
-def test_a_death_is_reported(module):
-    result = CHECK.run(bench(module, "dies"))
+def test_a_death_is_reported(bench):
+    result = CHECK.run(bench("dies"))
     assert result.status is Status.CRASHED
     assert "SIGKILL" in result.reason
 
 
-def test_half_of_the_processes_start_with_the_largest_batch(module, in_process):
-    result = CHECK.run(bench(module, "by_first_launch"))
+def test_half_of_the_processes_start_with_the_largest_batch(bench, in_process):
+    result = CHECK.run(bench("by_first_launch"))
     assert result.status is Status.DIVERGED
     assert all("largest batch first" in f.message for f in result.findings)
     assert result.findings[0].details["processes that differ"] == PROCESSES // 2
@@ -148,17 +152,17 @@ def test_half_of_the_processes_start_with_the_largest_batch(module, in_process):
     assert sizes[1] == [256, 17, 8, 1]
 
 
-def test_the_flag_of_this_process_is_that_of_the_children(module, in_process, monkeypatch):
+def test_the_flag_of_this_process_is_that_of_the_children(bench, in_process, monkeypatch):
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
-    CHECK.run(bench(module, "clean"))
+    CHECK.run(bench("clean"))
     assert {job.env["VLLM_BATCH_INVARIANT"] for job in in_process.jobs} == {"1"}
     assert {job.start for job in in_process.jobs} == {"template"}
 
 
-def test_a_factory_that_ignores_its_seed_is_an_error_not_a_divergence(module, monkeypatch):
+def test_a_factory_that_ignores_its_seed_is_an_error_not_a_divergence(bench, monkeypatch):
     supervisor = InProcess()
     monkeypatch.setattr(fresh, "_supervisor", lambda pid: supervisor)
-    subject = bench(module, "other_rows")
+    subject = bench("other_rows")
     pid = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: pid + 1)
     result = CHECK.run(subject)
@@ -166,8 +170,8 @@ def test_a_factory_that_ignores_its_seed_is_an_error_not_a_divergence(module, mo
     assert "factory is not deterministic" in result.reason
 
 
-def test_an_exception_in_the_child_is_an_error_with_its_text(module, in_process, monkeypatch):
-    subject = bench(module, "raises")
+def test_an_exception_in_the_child_is_an_error_with_its_text(bench, in_process, monkeypatch):
+    subject = bench("raises")
     monkeypatch.setenv("SAMEBITS_TEST_PARENT", "0")
     result = CHECK.run(subject)
     assert result.status is Status.ERROR
@@ -175,7 +179,7 @@ def test_an_exception_in_the_child_is_an_error_with_its_text(module, in_process,
 
 
 @pytest.mark.parametrize("kind", ["died", "failed", "silent"])
-def test_every_way_to_end_early(module, monkeypatch, kind):
+def test_every_way_to_end_early(bench, monkeypatch, kind):
     death = Death("signal", "killed by SIGSEGV while running case x", "x")
     last = {
         "died": lambda job: CaseDied(job.suite, job.cases[0], death, 0.1),
@@ -184,14 +188,14 @@ def test_every_way_to_end_early(module, monkeypatch, kind):
     }[kind]
     supervisor = InProcess(last)
     monkeypatch.setattr(fresh, "_supervisor", lambda pid: supervisor)
-    result = CHECK.run(bench(module, "clean"))
+    result = CHECK.run(bench("clean"))
     assert result.status is Status.CRASHED
     assert ("SIGSEGV" if kind != "silent" else "without a word") in result.reason
     assert len(supervisor.jobs) == 1
 
 
-def test_nothing_stays_on_disk(module, in_process):
-    CHECK.run(bench(module, "clean"))
+def test_nothing_stays_on_disk(bench, in_process):
+    CHECK.run(bench("clean"))
     assert not Path(in_process.jobs[0].payload["launches"]).parent.exists()
 
 
