@@ -57,3 +57,16 @@ def spans(values: Iterable[int]) -> list[list[int]]:
         else:
             out.append([v, v])
     return out
+
+
+def only(kept: Tensor, found: Sequence[Tensor], base: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """`found`, with the rows marked in `kept` (bool [M]) taken from `base` bit for bit."""
+    out = []
+    for f, b in zip(found, base, strict=True):
+        if f.shape != b.shape or f.dtype != b.dtype:
+            out.append(b)
+            continue
+        expected = f.detach().contiguous().clone()
+        bits.as_bits(expected)[kept] = bits.as_bits(b)[kept]  # as_bits of contiguous memory is a view of it
+        out.append(expected)
+    return tuple(out)
