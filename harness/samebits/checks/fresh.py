@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, Any
 from samebits.engine import bits
 from samebits.engine.locate import Ref
 from samebits.engine.result import CheckResult, Finding
-from samebits.engine.suite import FLAG
-from samebits.isolate.protocol import CaseData, CaseDied, Channel, Job, SuiteFailed
+from samebits.isolate.protocol import CaseData, CaseDied, Channel, Event, Job, SuiteFailed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from samebits.engine.bench import Bench
-    from samebits.isolate.supervisor import Supervisor
 
 ENTRY = "samebits.checks.fresh:worker"
 DEADLINE = 180.0
 """Seconds one process may take, first-use compilation and the start of a device included."""
+TEMPLATES = 3
+"""Environments kept warm at once: each holds a process with torch in it."""
+PASSING = ("PYTEST_CURRENT_TEST",)
+"""Variables that change by themselves and must not cost a new template each time."""
 NO_NAME = "a closure has no importable name: use samebits check MODULE:NAME or a suite"
 
 _jobs = itertools.count()
@@ -84,10 +86,9 @@ class Launches:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def repeat(self, env: Mapping[str, str] | None = None, *, descending: bool = False) -> Outcome:
-        """Make the launches in one fresh process, with the flag of this one and `env` over it."""
+        """Make the launches in one fresh process, with the environment of this one and `env` over it."""
         import torch
 
-        flag = {FLAG: os.environ[FLAG]} if FLAG in os.environ else {}
         case = f"{self.check}-{next(_jobs)}"
         job = Job(
             suite=case,
@@ -103,7 +104,7 @@ class Launches:
                 "check": self.check,
             },
             cases=(case,),
-            env={**self.ref.env, **flag, **(env or {})},
+            env={**{k: v for k, v in os.environ.items() if k not in PASSING}, **(env or {})},
             deadline=DEADLINE,
         )
         outcome = _outcome(_supervisor(os.getpid()).run(job))
@@ -131,19 +132,32 @@ def _outcome(events: Iterable[object]) -> Outcome:
     )  # fmt: skip
 
 
-@cache
-def _supervisor(pid: int) -> Supervisor:
-    """One a process, because it keeps a warm template per environment; a fork gets its own."""
-    from samebits.isolate.supervisor import Supervisor
+class _Supervisor:
+    """One a process, with a warm template for each of the last few environments."""
 
-    folder = Path(tempfile.mkdtemp(prefix="samebits-fresh-"))
+    def __init__(self, pid: int) -> None:
+        from samebits.isolate.supervisor import Supervisor
 
-    def remove() -> None:
-        if os.getpid() == pid:
-            shutil.rmtree(folder, ignore_errors=True)
+        self._pid, self._environments = pid, set[frozenset[tuple[str, str]]]()
+        self._folder = Path(tempfile.mkdtemp(prefix="samebits-fresh-"))
+        self._supervisor = Supervisor(self._folder)
+        atexit.register(self._close)
 
-    atexit.register(remove)
-    return Supervisor(folder)
+    def run(self, job: Job) -> Iterable[Event]:
+        environment = frozenset(job.env.items())
+        if environment not in self._environments and len(self._environments) >= TEMPLATES:
+            self._supervisor.close()
+            self._environments.clear()
+        self._environments.add(environment)
+        return self._supervisor.run(job)
+
+    def _close(self) -> None:
+        if os.getpid() == self._pid:  # a fork inherits this, and must not end its parent's templates
+            self._supervisor.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_supervisor = cache(_Supervisor)
 
 
 def worker(payload: Mapping[str, Any], channel: Channel) -> None:

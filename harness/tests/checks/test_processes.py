@@ -14,7 +14,7 @@ from samebits.engine.bench import Bench
 from samebits.engine.locate import Ref
 from samebits.engine.result import Status
 from samebits.engine.subject import Subject
-from samebits.isolate.protocol import CaseData, CaseDied, CaseEnded, CaseStarted, Death, SuiteFailed
+from samebits.isolate.protocol import CaseData, CaseDied, CaseEnded, CaseStarted, Death, Job, SuiteFailed
 
 SUBJECTS = """
 import os, signal, sys
@@ -206,3 +206,27 @@ def test_the_split_of_the_control_changes_bits(monkeypatch):
         subject = per_process()
         seen.add(subject.fn(*subject.rows).numpy().tobytes())
     assert len(seen) == 7
+
+
+def test_only_a_few_environments_stay_warm(monkeypatch):
+    closed = []
+
+    class Warm:
+        def __init__(self, folder):
+            self.folder = folder
+
+        def run(self, job):
+            return []
+
+        def close(self):
+            closed.append(self.folder)
+
+    monkeypatch.setattr("samebits.isolate.supervisor.Supervisor", Warm)
+    supervisor = fresh._Supervisor(os.getpid())
+    for value in "012":
+        supervisor.run(Job("s", fresh.ENTRY, {}, ("c",), env={"VLLM_BATCH_INVARIANT": value}))
+    assert not closed
+    supervisor.run(Job("s", fresh.ENTRY, {}, ("c",), env={"VLLM_BATCH_INVARIANT": "0"}))
+    assert not closed
+    supervisor.run(Job("s", fresh.ENTRY, {}, ("c",), env={"VLLM_BATCH_INVARIANT": "3"}))
+    assert len(closed) == 1
