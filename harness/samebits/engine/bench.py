@@ -166,13 +166,14 @@ class Bench:
         """Each probe alone: outputs at M = 1, [P, ...]."""
         import torch
 
-        alone = [self.run(self.rows_at([p])) for p in range(self.probes)]
+        # Cloned: a kernel may return the same memory again.
+        alone = [tuple(y.clone() for y in self.run(self.rows_at([p]))) for p in range(self.probes)]
         return tuple(torch.cat(ys) for ys in zip(*alone, strict=True))
 
     @cached_property
     def full(self) -> tuple[Tensor, ...]:
         """All P probes in one launch, in order: outputs [P, ...]."""
-        return self.run(self.rows_at(range(self.probes)))
+        return tuple(y.clone() for y in self.run(self.rows_at(range(self.probes))))
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
