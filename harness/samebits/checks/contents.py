@@ -54,6 +54,15 @@ def contents(bench: Bench, index: Tensor, changed: Tensor, names: tuple[str, ...
             yield Content(name, rows, False)
 
 
+def limits(bench: Bench) -> list[str]:
+    """The note that says why `contents` is confined to rows of the pool, if it is."""
+    if not bench.subject.derive:
+        return ["derive=False: only rows of the pool were tried, no NaN, Inf or large values"]
+    if not any(_plain(t) for t in bench.pool):
+        return ["no float row input of 16 bits or more: only rows of the pool were tried"]
+    return []
+
+
 def refused(content: Content, error: Exception) -> str:
     """The note about a subject that does not take a content.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from samebits.checks.slots import differing_positions, spans, unmovable
-from samebits.engine import bits
+from samebits.checks.slots import differing_positions, spans, unmovable, usual
 from samebits.engine.result import CheckResult
 from samebits.engine.subject import Subject
 
@@ -21,10 +19,12 @@ PROBES = 16
 """Distinct rows in the launch, as far as the pool has them."""
 TILE = 128
 """Rows of the largest tile that the layout covers; smaller powers of two are covered with it."""
+SMALL = (3, 5, 7, 8, 9, 11, 15, 16, 17)
+"""Batches too small for an interleaving: they hold one row only."""
 
 
 class Duplicates:
-    """Probes interleaved so that each sits at every residue modulo the tile: a few launches, no reference."""
+    """Probes interleaved so that each sits at every residue modulo the tile: a launch is its own reference."""
 
     id = "duplicates"
     title = "Equal rows in one launch have equal bits"
@@ -43,11 +43,12 @@ class Duplicates:
         position = torch.arange(count * tile)
         whole = chosen[(position % tile + position // tile) % count]
         sizes = sorted({max(2, len(whole) - cut) for cut in (0, 15, tile // 2 - 1)})
-        for m in sizes:
-            index = whole[:m]
+        few = [m for m in SMALL if m < min(sizes)]
+        for m in (*few, *sizes):
+            index = whole[:m] if m in sizes else chosen[m % count].expand(m)
             rows = bench.rows_at(index)
             found = tuple(y.clone() for y in bench.run(rows))
-            reference = _references(index, found)
+            reference = usual(index.tolist(), found)
             at = torch.tensor(reference, device=bench.device)
             expected = tuple(y.index_select(0, at) for y in found)
             places = differing_positions(found, expected)
@@ -62,8 +63,9 @@ class Duplicates:
                 details={"positions": spans(places), "tile": tile},
             )
         return rec.close(
-            coverage=f"{count} rows at every residue modulo {tile}, in launches of M in {{{_list(sizes)}}}",
-            pairs=sum(sizes),
+            coverage=f"{count} rows at every residue modulo {tile} at M in {{{_list(sizes)}}}"
+            + (f", one row throughout at M in {{{_list(few)}}}" if few else ""),
+            pairs=sum(sizes) + sum(few),
             power=rec.order_power(),
         )
 
@@ -97,19 +99,6 @@ def layout(probes: int, max_batch: int) -> tuple[int, int]:
         else:
             tile //= 2
     return max(1, min(count, max_batch)), tile
-
-
-def _references(index: Tensor, found: Sequence[Tensor]) -> list[int]:
-    """For each position the first one whose equal row has the bits that most of its equals have. Synchronises."""
-    digests = list(zip(*(bits.digest_rows(y).tolist() for y in found), strict=True))
-    groups: dict[int, list[int]] = {}
-    for position, row in enumerate(index.tolist()):
-        groups.setdefault(row, []).append(position)
-    first: dict[int, int] = {}
-    for row, positions in groups.items():
-        usual = Counter(digests[p] for p in positions).most_common(1)[0][0]
-        first[row] = next(p for p in positions if digests[p] == usual)
-    return [first[row] for row in index.tolist()]
 
 
 def _sentence(index: Tensor, reference: Sequence[int], position: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from samebits.checks.contents import contents, refused
+from samebits.checks.contents import contents, limits, refused
 from samebits.checks.slots import differing_positions, only, slot_power, unmovable
 from samebits.engine.result import CheckResult
 from samebits.engine.subject import Subject
@@ -67,7 +67,7 @@ class Neighbours:
                     again=partial(_again, bench, content.rows, on_device, found),
                     details={"neighbours": content.name},
                 )
-        rec.notes.extend(notes)
+        rec.notes.extend([*notes, *limits(bench)])
         return rec.close(
             coverage=f"neighbours hold {', '.join(tried)}, at M in {{{', '.join(map(str, sizes))}}}",
             pairs=pairs,

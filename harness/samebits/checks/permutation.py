@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from samebits.engine.bench import Bench
 
-SIZES = (2, 17, 241, 256)
+SIZES = (2, 5, 11, 17, 241, 256)
 """Batch sizes besides the pool: whole tiles, and tails of one row."""
 SHUFFLES = 3
 """Random orders per batch size."""
@@ -69,7 +69,7 @@ class Permutation:
         return rec.close(
             coverage=f"{len(names)} orders ({', '.join(names)}) at M in {{{', '.join(map(str, sizes))}}}",
             pairs=sum(sizes) * len(names),
-            power=slot_power(rec, moved),
+            power=slot_power(rec, moved, "no row moved to a slot that had held other bits"),
         )
 
     def control(self) -> Subject:

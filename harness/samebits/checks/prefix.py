@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from samebits.checks.contents import contents, refused
+from samebits.checks.contents import contents, limits, refused
 from samebits.checks.slots import differing_positions, only, slot_power
 from samebits.engine.result import CheckResult
 from samebits.engine.subject import Subject
@@ -76,7 +76,7 @@ class Prefix:
                     against=total,
                     again=partial(_again, bench, content.rows, on_device, found),
                 )
-        rec.notes.extend(notes)
+        rec.notes.extend([*notes, *limits(bench)])
         return rec.close(
             coverage=f"the first m rows of M={total}, alone and followed by {' or '.join(tried)}, m in "
             f"{{{', '.join(map(str, sizes))}}}",

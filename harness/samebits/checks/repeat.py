@@ -45,7 +45,7 @@ class Repeat:
         made = {m: _repeat(rec, m, 1 / len(sizes)) for m in sizes}
         fewest = min(made.values())
         counts = str(fewest) if fewest == max(made.values()) else f"{fewest}..{max(made.values())}"
-        names = ", ".join(ways(bench, bench.pool, bench.full))
+        names = ", ".join(ways(bench, (), ()))
         if fewest < LAUNCHES:
             rec.notes.append(f"the budget of {bench.budget:g} s allowed {counts} of {LAUNCHES} launches")
         listed = ", ".join(map(str, sizes))

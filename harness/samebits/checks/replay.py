@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from samebits.checks.slots import slot_power, unmovable
+from samebits.checks.slots import slot_power, unmovable, usual
 from samebits.engine import bits
 from samebits.engine.result import CheckResult
 from samebits.engine.subject import Subject
@@ -29,7 +30,7 @@ class Replay:
         return unmovable(bench)
 
     def run(self, bench: Bench) -> CheckResult:
-        """Another row for each M; its first launch, at position 0, is what the others must agree with."""
+        """Another row for each M, compared with the bits that it has in most positions."""
         import torch
 
         rec = bench.open(self.id)
@@ -46,12 +47,11 @@ class Replay:
 
             found, others = launch()
             changed += int(others)
+            reference = usual([row] * m, found)[0]
             rec.compare(
                 found,
-                tuple(y[:1].expand_as(y) for y in found),
-                lambda p, row=row, m=m: (  # type: ignore[misc]
-                    f"row {row} at position {p} of M={m} has other bits than at position 0 among other neighbours"
-                ),
+                tuple(y[reference : reference + 1].expand_as(y) for y in found),
+                partial(_sentence, row, m, reference),
                 rows=[row] * m,
                 batch=m,
                 against=m,
@@ -80,6 +80,11 @@ class Replay:
 
         rows = torch.randn(16, 48, generator=torch.Generator().manual_seed(8))
         return Subject(by_tile, (rows,), name="last row of a tile", addends=48, derive=False)
+
+
+def _sentence(row: int, m: int, reference: int, position: int) -> str:
+    where = f"row {row} at position {position} of M={m}"
+    return f"{where} has other bits than at position {reference}, among other neighbours"
 
 
 def _replay(bench: Bench, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,20 +24,13 @@ def unmovable(bench: Bench) -> str | None:
     return "max_batch is 1: a row has no neighbours" if bench.max_batch < 2 else None
 
 
-def slot_power(rec: Record, changed: int, what: str = "no row moved to a slot that held other bits") -> Power:
-    """Power of a check that needs rows that can be told apart and a change that could have shown.
+def slot_power(rec: Record, changed: int, what: str) -> Power:
+    """Power of a check that moves rows, or changes others: `changed` counts where that gave other bits.
 
-    Args:
-        rec: the check's record.
-        changed: how many slots (or neighbours) really held other bits than in the launch compared with.
-        what: the reason where that is 0.
+    `what` is the reason where it is 0: rows that all give equal bits can be moved unseen.
     """
     order = rec.order_power()
-    if rec.bench.distinct < 2:
-        return dataclasses.replace(
-            order, sees=False, how="all rows give equal bits: none can be told from another"
-        )
-    return dataclasses.replace(order, sees=False, how=what) if changed == 0 else order
+    return order if changed else dataclasses.replace(order, sees=False, how=what)
 
 
 def differing_positions(found: Sequence[Tensor], expected: Sequence[Tensor]) -> list[int]:
@@ -46,6 +40,24 @@ def differing_positions(found: Sequence[Tensor], expected: Sequence[Tensor]) -> 
         if f.shape == e.shape and f.dtype == e.dtype:
             places.update(bits.differing_rows(f, e).nonzero().reshape(-1).tolist())
     return sorted(places)
+
+
+def usual(index: Sequence[int], found: Sequence[Tensor]) -> list[int]:
+    """For each position the first one whose equal row has the bits that most of its equals have. Synchronises.
+
+    Args:
+        index: pool row at each position.
+        found: outputs of one launch, each [M, ...].
+    """
+    digests = list(zip(*(bits.digest_rows(y).tolist() for y in found), strict=True))
+    groups: dict[int, list[int]] = {}
+    for position, row in enumerate(index):
+        groups.setdefault(row, []).append(position)
+    first: dict[int, int] = {}
+    for row, positions in groups.items():
+        most = Counter(digests[p] for p in positions).most_common(1)[0][0]
+        first[row] = next(p for p in positions if digests[p] == most)
+    return [first[row] for row in index]
 
 
 def spans(values: Iterable[int]) -> list[list[int]]:

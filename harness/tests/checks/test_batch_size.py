@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -25,6 +27,7 @@ def test_catches_its_control(case):
     assert finding.details["failing"] == [[25, 64]]
     assert finding.details["map"] == [[1, 24, 0], [25, 64, 1]]
     assert finding.details["edges"] == [25]
+    assert json.loads(json.dumps(result.to_json()))["findings"][0]["details"]["edges"] == [25]
     assert finding.first is not None
     assert finding.first.ulp
 

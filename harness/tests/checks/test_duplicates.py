@@ -50,6 +50,17 @@ def test_every_probe_sits_at_every_residue(probes, max_batch):
     assert len({(int(p), int(r)) for p, r in zip(probe, position % tile, strict=True)}) == count * tile
 
 
+def test_a_tail_of_a_small_batch(case):
+    def fn(x):
+        y = x.clone()
+        if len(x) == 7:
+            y[-1] += 1
+        return y
+
+    finding = case.run(CHECK, fn).findings[0]
+    assert (finding.batch, finding.position) == (7, 6)
+
+
 def test_routing_to_another_row_is_seen(case):
     assert case.run(CHECK, lambda x: x.roll(1, 0)).status is Status.DIVERGED
 

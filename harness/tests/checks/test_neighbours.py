@@ -55,6 +55,12 @@ def test_rows_of_the_pool_only_without_derive(case):
     result = case.run(CHECK, fn)
     assert all(seen)
     assert "NaN" not in result.coverage
+    assert "only rows of the pool" in result.notes[0]
+
+
+def test_one_row_has_power_where_values_may_be_put_in(case, derived):
+    assert case.run(CHECK, lambda x: x * 2, case.pool(1)).status is Status.NO_POWER
+    assert derived(lambda x: x * 2, case.pool(1)).status is Status.PASSED
 
 
 def test_rows_that_stay_keep_their_slots_in_the_finding(case):

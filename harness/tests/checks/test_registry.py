@@ -103,3 +103,16 @@ def test_a_control_is_caught_by_its_check_and_the_ones_named(case, control):
         if checks.get(name).run(case.bench(subject, max_batch=80)).status in (Status.DIVERGED, Status.FLAKY)
     }
     assert CAUGHT[control] <= caught
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_results_in_a_shared_workspace_are_read_in_time(case, name):
+    workspace = torch.empty(512, 24)
+
+    def reuse(x):
+        workspace[: len(x)] = x * 2
+        return workspace[: len(x)]
+
+    # Overwriting results is the out contract's finding, not a difference of bits.
+    result = case.run(checks.get(name), reuse, max_batch=80)
+    assert result.status is Status.PASSED, result

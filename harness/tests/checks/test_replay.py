@@ -35,6 +35,15 @@ def test_one_position_of_one_size(case):
     assert (finding.batch, finding.position) == (33, 29)
 
 
+def test_the_odd_position_is_reported_not_the_others(case):
+    def fn(x):
+        y = x.clone()
+        y[0] += len(x) == 5
+        return y
+
+    assert [f.position for f in case.run(CHECK, fn).findings] == [0]
+
+
 def test_equal_rows_have_no_power(case):
     result = case.run(CHECK, lambda x: x * 2, torch.ones(8, 24))
     assert result.status is Status.NO_POWER
