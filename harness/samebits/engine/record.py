@@ -65,6 +65,7 @@ class Record:
         if not any(places):
             return True
         if again is not None:
+            found = tuple(f.clone() for f in found)  # the repeat may be written over it
             repeat = again()
             if not all(bits.same(a, b) for a, b in zip(repeat, found, strict=True)):
                 self.flaky = True
