@@ -38,9 +38,10 @@ class Solo:
                 where = f"position {p} of {name} (M={len(index)})"
                 return f"row {int(index[p])} has other bits at {where} than alone (M=1)"
 
+            alone = tuple(y.index_select(0, at) for y in bench.solo)
             rec.compare(
                 bench.run(rows),
-                tuple(y.index_select(0, at) for y in bench.solo),
+                alone,
                 sentence,
                 rows=index,
                 batch=m,

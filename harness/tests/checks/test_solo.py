@@ -56,3 +56,18 @@ def test_two_addends_have_no_power(case):
 def test_noise_is_flaky(case):
     noise = torch.Generator().manual_seed(0)
     assert case.run(CHECK, lambda x: x + torch.rand(x.shape, generator=noise)).status is Status.FLAKY
+
+
+def test_a_difference_in_a_workspace_that_is_used_again(case):
+    workspace = torch.empty(512, 24)
+    calls = []
+
+    def reuse(x):
+        calls.append(len(x))
+        workspace[: len(x)] = x * 2
+        workspace[0] += calls.count(80) == 1 and len(x) == 80  # gone when the launch is repeated
+        return workspace[: len(x)]
+
+    result = case.run(CHECK, reuse, max_batch=80)
+    assert result.status is Status.FLAKY
+    assert result.findings[0].position == 0
