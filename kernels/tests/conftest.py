@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import samebits_kernels as sk
 import torch
 from torch import Tensor
+
+import samebits_kernels as sk
 
 SLOW = os.environ.get("SAMEBITS_SLOW") == "1"
 

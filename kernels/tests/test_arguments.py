@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import samebits_kernels as sk
 import torch
+
+import samebits_kernels as sk
 
 U8, BF16, E4M3 = torch.uint8, torch.bfloat16, torch.float8_e4m3fn
 

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import samebits_kernels as sk
 from click.testing import CliRunner
+
+import samebits_kernels as sk
 from samebits_kernels import cli
 from samebits_kernels.jit import build, cache, toolchain
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import samebits_kernels as sk
 import torch
+
+import samebits_kernels as sk
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (130, 12), (257, 7), (0, 4), (128, 5)])

@@ -7,11 +7,12 @@ import os
 
 import numpy as np
 import pytest
-import samebits_kernels as sk
 import torch
+
+import samebits_kernels as sk
 from samebits_kernels.reference import oracle
 
-H, I = 64, 32
+H, INTER = 64, 32
 slow = pytest.mark.skipif(os.environ.get("SAMEBITS_SLOW") != "1", reason="SAMEBITS_SLOW=1 runs it")
 
 
@@ -39,7 +40,7 @@ def by_parts(hidden, logits, weights, topk, kind, backend, renormalize=False):
     [(0, 8, 2), (1, 8, 1), (2, 36, 4), (3, 40, 8), (5, 60, 3), (33, 64, 2), (129, 5, 5), (31, 40, 1)],
 )
 def test_layer_equals_its_parts_and_the_oracle(backend, layer, same, m, experts, topk, kind, dtype):
-    weights = layer(experts, H, I)
+    weights = layer(experts, H, INTER)
     hidden, logits = tokens(m, experts, dtype)
     out = sk.moe(hidden, logits, *weights, topk, activation=kind, backend=backend)
     assert same(out, by_parts(hidden, logits, weights, topk, kind, backend))
@@ -54,7 +55,7 @@ def test_layer_equals_its_parts_and_the_oracle(backend, layer, same, m, experts,
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("topk", [1, 2, 8])
 def test_both_backends_have_the_same_bits(same, cpu, layer, topk, dtype):
-    weights = layer(40, H, I)
+    weights = layer(40, H, INTER)
     hidden, logits = tokens(47, 40, dtype)
     for kind in ("silu", "swiglustep"):
         for renormalize in (False, True):
@@ -66,7 +67,7 @@ def test_both_backends_have_the_same_bits(same, cpu, layer, topk, dtype):
 
 
 def test_every_row_alone_and_in_every_prefix(backend, layer, same):
-    weights = layer(8, H, I)
+    weights = layer(8, H, INTER)
     hidden, logits = tokens(37, 8)
     full = sk.moe(hidden, logits, *weights, 2, backend=backend)
     for m in range(1, 38):
@@ -77,7 +78,7 @@ def test_every_row_alone_and_in_every_prefix(backend, layer, same):
 
 
 def test_all_tokens_on_one_expert(backend, layer, same):
-    weights = layer(8, H, I)
+    weights = layer(8, H, INTER)
     hidden, logits = tokens(129, 8)
     logits[:, 3] += 100
     out = sk.moe(hidden, logits, *weights, 1, backend=backend)
@@ -86,7 +87,7 @@ def test_all_tokens_on_one_expert(backend, layer, same):
 
 
 def test_router_weight_on_input(backend, layer, same):
-    weights = layer(8, H, I)
+    weights = layer(8, H, INTER)
     hidden, logits = tokens(9, 8)
     before = hidden.clone()
     out = sk.moe(hidden, logits, *weights, 1, apply_router_weight_on_input=True, backend=backend)
@@ -98,7 +99,7 @@ def test_router_weight_on_input(backend, layer, same):
 
 
 def test_out_is_in_the_callers_order(backend, layer, same):
-    weights = layer(8, H, I)
+    weights = layer(8, H, INTER)
     hidden, logits = tokens(9, 8)
     around = torch.full((11, 80), 3.0, dtype=torch.bfloat16)
     out = around[1:10, 8 : 8 + H]
@@ -110,7 +111,7 @@ def test_out_is_in_the_callers_order(backend, layer, same):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_nan_and_inf_stay_in_their_row(backend, layer, same, bad):
-    weights = layer(8, H, I)
+    weights = layer(8, H, INTER)
     hidden, logits = tokens(9, 8)
     clean = sk.moe(hidden, logits, *weights, 2, backend=backend)
     hidden[4, 7] = bad
@@ -125,7 +126,7 @@ def test_nan_and_inf_stay_in_their_row(backend, layer, same, bad):
 @pytest.mark.parametrize("experts", [36, 40, 60])
 def test_nothing_is_read_behind_the_offsets(backend, layer, same, experts):
     """The public e = 40 bug: vector loads of the offsets read past the end."""
-    weights = layer(experts, H, I)
+    weights = layer(experts, H, INTER)
     hidden, logits = tokens(17, experts)
     _, ids = sk.route(logits, 2, backend=backend)
     a_map, _, offsets, scale_offsets = sk.permute(ids, experts, backend=backend)
@@ -148,7 +149,7 @@ def test_nothing_is_read_behind_the_offsets(backend, layer, same, experts):
 
 @pytest.mark.parametrize("experts", [1, 5, 40])
 def test_grouped_equals_scaled_mm_of_each_expert(backend, layer, same, experts):
-    weights = layer(experts, H, I)
+    weights = layer(experts, H, INTER)
     hidden, logits = tokens(70, experts)
     _, ids = sk.route(logits, 1, backend=backend)
     a_map, _, offsets, scale_offsets = sk.permute(ids, experts, backend=backend)
@@ -206,7 +207,7 @@ def test_combine(backend, topk):
 
 @pytest.mark.parametrize("byte", [0x00, 0xFF])
 def test_batched_format(backend, layer, same, byte):
-    weights = layer(6, H, I)
+    weights = layer(6, H, INTER)
     counts = torch.tensor([0, 1, 5, 3, 0, 2], dtype=torch.int32)
     hidden = torch.randn(6, 5, H, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     beyond = torch.arange(5).unsqueeze(0) >= counts.unsqueeze(1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import samebits_kernels as sk
 import torch
 from torch.library import opcheck
+
+import samebits_kernels as sk
 
 U8 = torch.uint8
 pytestmark = pytest.mark.filterwarnings(

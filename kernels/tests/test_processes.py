@@ -8,8 +8,9 @@ import os
 import threading
 
 import pytest
-import samebits_kernels as sk
 import torch
+
+import samebits_kernels as sk
 
 
 @functools.cache

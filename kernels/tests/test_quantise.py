@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
-import samebits_kernels as sk
 import torch
+
+import samebits_kernels as sk
 from samebits_kernels.reference import oracle
 from samebits_kernels.reference.elementwise import exp
 

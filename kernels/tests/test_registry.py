@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 import pytest
-import samebits_kernels as sk
 import torch
+
+import samebits_kernels as sk
 from samebits_kernels.backends import registry
 from samebits_kernels.backends.reference import ReferenceBackend
 

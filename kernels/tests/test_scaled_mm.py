@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-import samebits_kernels as sk
 import torch
+
+import samebits_kernels as sk
 from samebits_kernels.reference import oracle
 
 SMALL = [

@@ -38,14 +38,18 @@ void run(const MmArguments& a, int threads) {
   const auto count = [&](int64_t e) {
     return a.groups.offsets == nullptr ? a.m : int64_t(a.groups.offsets[e + 1] - a.groups.offsets[e]);
   };
+  // Shorter tiles when there are few: they only change who computes a row.
+  int64_t tile_rows = kTileM;
+  const int64_t columns = ceil_div(a.n, kTileN) * a.groups.experts;
+  while (tile_rows > 16 && columns * ceil_div(a.m, tile_rows) < 2 * threads) tile_rows /= 2;
   for (int64_t e = 0; e < a.groups.experts; ++e) {
     const int64_t m = count(e);
     splits[size_t(e)] = Schedule::splits(m, a.n, blocks);
     if (splits[size_t(e)] > most_splits) most_splits = splits[size_t(e)];
     for (int64_t column = 0; column < a.n; column += kTileN) {
-      for (int64_t row = 0; row < m; row += kTileM) {
+      for (int64_t row = 0; row < m; row += tile_rows) {
         for (int64_t s = 0; s < splits[size_t(e)]; ++s) {
-          tiles.push_back({e, row, row + kTileM < m ? row + kTileM : m, column, s});
+          tiles.push_back({e, row, row + tile_rows < m ? row + tile_rows : m, column, s});
         }
       }
     }
@@ -108,7 +112,7 @@ void run(const MmArguments& a, int threads) {
   if (most_splits == 1) return;
   for (int64_t e = 0; e < a.groups.experts; ++e) {
     if (splits[size_t(e)] == 1) continue;
-    parallel((count(e) + 15) / 16, threads, [&](int64_t chunk, int) {
+    parallel((count(e) + 15) / 16, count(e) * a.n < 8192 ? 1 : threads, [&](int64_t chunk, int) {
       for (int64_t r = first_row(e) + chunk * 16;
            r < first_row(e) + count(e) && r < first_row(e) + chunk * 16 + 16; ++r) {
         isa->finish_row(partial + r * a.n, a.m * a.n, splits[size_t(e)], a.n, a.alpha[e], a.dtype,
