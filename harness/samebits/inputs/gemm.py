@@ -1,0 +1,133 @@
+"""Operands of x @ w.T whose sums show every change of their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from samebits.errors import UsageError
+from samebits.inputs.mirror import mirror
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+KINDS = ("mixed", "stratified", "ordinary")
+EXPONENTS = (12, 5, -3, -12)
+"""Bands of the stratified design: powers of two of the row's magnitudes, one of each in every four places."""
+FP8_BANDS = ((104, 126), (72, 104), (40, 72), (8, 40))
+"""The same for fp8, as codes of e4m3: 48..448 down to 2**-6."""
+JITTER = 2
+"""Powers of two by which a place may lie beside its band."""
+
+
+@dataclass(frozen=True)
+class GemmOperands:
+    """x [rows, k] and w [n, k] of y = x @ w.T."""
+
+    x: Tensor
+    w: Tensor
+    seed: int
+
+    def reordered(self) -> tuple[Tensor, Tensor]:
+        """(x, w) with the reduction axis permuted alike: the same function of the reals, another order."""
+        import torch
+
+        order = torch.randperm(self.x.shape[1], generator=torch.Generator().manual_seed(self.seed + 1))
+        order = order.to(self.x.device)
+        return pick(self.x, order), pick(self.w, order)
+
+
+def pick(t: Tensor, order: Tensor) -> Tensor:
+    """Columns of a matrix; by their bytes, since index_select knows no fp8."""
+    import torch
+
+    if t.element_size() == 1 and t.dtype.is_floating_point:
+        return t.view(torch.uint8).index_select(1, order).view(t.dtype)
+    return t.index_select(1, order)
+
+
+def gemm(
+    rows: int,
+    n: int,
+    k: int,
+    *,
+    dtype: torch.dtype | str = "bfloat16",
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    kind: str = "mixed",
+) -> GemmOperands:
+    """Operands for a GEMM, exactly representable in `dtype`.
+
+    Args:
+        rows, n, k: x is [rows, k], w is [n, k].
+        dtype: float64, float32, bfloat16, float16 or float8_e4m3fn.
+        seed: decides everything.
+        device: where they end up; they are made on the CPU.
+        kind: "stratified" rows cancel over a wide range of exponents; "ordinary" ones are randn, which
+            element-wise and epilogue faults need; "mixed" alternates them over the same weights.
+
+    Raises:
+        UsageError: an unknown kind, or a size below 1.
+    """
+    import torch
+
+    check(kind, KINDS, rows=rows, n=n, k=k)
+    kept = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    g = torch.Generator().manual_seed(seed)
+    m = mirror(k, len(EXPONENTS), g)
+    place, sign = m.source.clamp(min=0), m.sign.double()
+    originals = max(1, m.originals)
+    if kept.itemsize == 1:
+        # Three mantissa bits make products of few bits: both operands need the bands, and the whole format.
+        band = _band_of_originals(m.band, m.source)
+        x0, w0 = _fp8_magnitudes(rows, band, g), _fp8_magnitudes(n, band, g)
+        scale = torch.ones(k, dtype=torch.float64)
+    else:
+        jitter = torch.randint(-JITTER, JITTER + 1, (originals,), generator=g)[place]
+        scale = torch.ldexp(torch.ones(k, dtype=torch.float64), torch.tensor(EXPONENTS)[m.band] + jitter)
+        w0 = _round(torch.randn(n, originals, generator=g, dtype=torch.float64), kept)
+        x0 = _round(torch.randn(rows, originals, generator=g, dtype=torch.float64), kept)
+    w = w0[:, place] * (m.sign != 0)
+    stratified = x0[:, place] * sign * scale
+    ordinary = torch.randn(rows, k, generator=g, dtype=torch.float64)
+    if kind == "ordinary":
+        w = torch.randn(n, k, generator=g, dtype=torch.float64)
+    alternate = torch.arange(rows)[:, None] % 2 == 0
+    x = {"stratified": stratified, "ordinary": ordinary}.get(kind, torch.where(alternate, stratified, ordinary))
+    return GemmOperands(x.to(kept).to(device), w.to(kept).to(device), seed)
+
+
+def _band_of_originals(band: Tensor, source: Tensor) -> Tensor:
+    """[originals]: the band of each original unit."""
+    import torch
+
+    out = torch.zeros(max(1, int(source.max()) + 1), dtype=torch.int64)
+    placed = source >= 0
+    out[source[placed]] = band[placed]
+    return out
+
+
+def _fp8_magnitudes(rows: int, band: Tensor, g: torch.Generator) -> Tensor:
+    """float64 [rows, originals] of e4m3 values, each from its band of codes, of either sign."""
+    import torch
+
+    low = torch.tensor([b[0] for b in FP8_BANDS])[band]
+    high = torch.tensor([b[1] for b in FP8_BANDS])[band]
+    code = low + (torch.rand(rows, len(band), generator=g) * (high - low)).floor().long()
+    sign = torch.randint(0, 2, code.shape, generator=g) * 128
+    return (code + sign).to(torch.uint8).view(torch.float8_e4m3fn).double()
+
+
+def _round(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """Through `dtype` and back, so that scaling by powers of two stays exact."""
+    return t.to(dtype).double()
+
+
+def check(kind: str, kinds: tuple[str, ...], **sizes: int) -> None:
+    """Refuse unknown kinds and sizes below 1."""
+    if kind not in kinds:
+        raise UsageError("a kind of inputs", found=repr(kind), allowed=", ".join(kinds))
+    for name, value in sizes.items():
+        if value < 1:
+            raise UsageError(f"{name} must be positive", found=str(value), allowed=">= 1")
