@@ -14,6 +14,16 @@ from samebits.engine.result import Status
 from samebits.engine.subject import Subject
 from samebits.errors import UsageError
 
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny launches: waiting for a second thread would take most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 FIRST = ("batch-size", "solo", "replay", "permutation", "duplicates", "neighbours", "prefix", "repeat")
 
 
@@ -100,7 +110,7 @@ def test_a_control_is_caught_by_its_check_and_the_ones_named(case, control):
     caught = {
         name
         for name in FIRST
-        if checks.get(name).run(case.bench(subject, max_batch=80)).status in (Status.DIVERGED, Status.FLAKY)
+        if checks.get(name).run(case.bench(subject, max_batch=48)).status in (Status.DIVERGED, Status.FLAKY)
     }
     assert CAUGHT[control] <= caught
 
@@ -116,3 +126,44 @@ def test_results_in_a_shared_workspace_are_read_in_time(case, name):
     # Overwriting results is the out contract's finding, not a difference of bits.
     result = case.run(checks.get(name), reuse, max_batch=80)
     assert result.status is Status.PASSED, result
+
+
+# The rest measures its power itself, on the rows that it runs on.
+
+
+def plain_gemm(x, w):
+    total = torch.zeros(x.shape[0], w.shape[1], dtype=x.dtype)
+    for k in range(w.shape[0]):
+        total = total + x[:, k : k + 1] * w[k]
+    return total
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_a_clean_gemm_passes_on_derived_rows_with_power(name):
+    w = torch.randn(32, 48, generator=torch.Generator().manual_seed(2))
+    x = torch.randn(8, 32, generator=torch.Generator().manual_seed(3))
+    bench = Bench(Subject(lambda x: plain_gemm(x, w), (x,), addends=32), max_batch=70)
+    assert bench.probes > 8
+    result = checks.get(name).run(bench)
+    assert result.status is Status.PASSED, result
+    assert result.power is not None
+    assert result.power.sensitive
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_exact_sums_have_no_power(name):
+    w = torch.randint(-8, 8, (32, 48), generator=torch.Generator().manual_seed(2)).double()
+    x = torch.randint(-8, 8, (8, 32), generator=torch.Generator().manual_seed(3)).double()
+    twin = (lambda x: plain_gemm(x, w.flip(0)), (x.flip(1),))
+    bench = Bench(
+        Subject(lambda x: plain_gemm(x, w), (x,), reordered=twin, addends=32, derive=False), max_batch=40
+    )
+    result = checks.get(name).run(bench)
+    assert result.status is Status.NO_POWER
+    assert "order-sensitive" in result.reason
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_every_control_is_caught_as_it_is(name):
+    check = checks.get(name)
+    assert check.run(Bench(check.control(), budget=1.0)).status in (Status.DIVERGED, Status.FLAKY)
