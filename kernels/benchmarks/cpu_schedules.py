@@ -46,7 +46,9 @@ def main() -> None:
                     seconds.append(time.perf_counter() - start)
         cpu.force_schedule("free")
         invariant, free = (statistics.median(t) * 1e6 for t in times.values())
-        print(f"{m:>5}{n:>6}{k:>7}{cpu.splits(m, n, k):>8}{invariant:>14.1f}{free:>10.1f}{invariant / free:>16.2f}")
+        print(
+            f"{m:>5}{n:>6}{k:>7}{cpu.splits(m, n, k):>8}{invariant:>14.1f}{free:>10.1f}{invariant / free:>16.2f}"
+        )
     cpu.force_schedule("")
 
 

@@ -95,9 +95,7 @@ def layer() -> Callable[..., tuple[Tensor, ...]]:
 
         def quantised(n: int, k: int) -> tuple[Tensor, Tensor]:
             parts = [
-                sk.quantise(
-                    torch.randn(n, k, generator=g).to(torch.bfloat16), torch.full((1,), 600.0), backend="reference"
-                )
+                sk.quantise(torch.randn(n, k, generator=g).to(torch.bfloat16), torch.full((1,), 600.0))
                 for _ in range(experts)
             ]
             return torch.stack([q for q, _ in parts]), torch.stack([s.view(torch.uint8) for _, s in parts]).view(
