@@ -9,8 +9,9 @@ from __future__ import annotations
 import statistics
 import time
 
-import samebits_kernels as sk
 import torch
+
+import samebits_kernels as sk
 from samebits_kernels.backends.cpu import CpuBackend
 
 SHAPES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+
 from samebits_kernels.jit import build, toolchain
 
 pytestmark = pytest.mark.skipif(toolchain.missing() is not None, reason=str(toolchain.missing()))
