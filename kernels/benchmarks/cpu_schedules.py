@@ -20,6 +20,7 @@ SHAPES = [
     (1, 64, 65536),
     (8, 32, 65536),
     (64, 32, 16384),
+    (8, 32, 262144),
     (1, 352, 3968),
     (1, 4096, 4096),
     (64, 4096, 4096),
@@ -36,15 +37,17 @@ def main() -> None:
         b = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8)
         a_scale, b_scale = (sk.swizzle_scales(torch.full((r, k // 16), 0x38, dtype=torch.uint8)) for r in (m, n))
         weights = sk.prepare(b, b_scale, backend="cpu")
+        alpha = torch.ones(1)
         out = torch.empty(m, n, dtype=torch.bfloat16)
         times: dict[str, list[float]] = {"invariant": [], "free": []}
-        for i in range(60):
+        for _ in range(10):
             for name, seconds in times.items():
                 cpu.force_schedule(name)
-                start = time.perf_counter()
-                sk.scaled_mm(a, weights, a_scale, None, torch.ones(1), out=out)
-                if i >= 10:
-                    seconds.append(time.perf_counter() - start)
+                for i in range(12):  # in a row, so that threads are awake, as between the layers of a model
+                    start = time.perf_counter()
+                    sk.scaled_mm(a, weights, a_scale, None, alpha, out=out)
+                    if i >= 4:
+                        seconds.append(time.perf_counter() - start)
         cpu.force_schedule("free")
         invariant, free = (statistics.median(t) * 1e6 for t in times.values())
         print(

@@ -16,6 +16,7 @@ SMALL = [
     *[(9, n, 96) for n in (0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 47, 127, 129)],
     (3, 17, 4112),
     (1, 64, 8192),
+    (19, 5, 32784),
 ]
 PUBLIC = [
     (256, 128, 8192), (512, 256, 8192), (256, 256, 4096), (241, 160, 4096), (401, 352, 3968), (333, 320, 2016),
@@ -64,7 +65,7 @@ def test_the_bound_can_fail(operand):
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "generic"])
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 33, 2016), (129, 47, 528), (9, 64, 4112)])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 33, 2016), (129, 47, 528), (9, 64, 4112), (19, 40, 32784)])
 def test_every_instruction_set_has_the_bits_of_the_reference(cpu, operand, same, isa, m, n, k):
     if isa not in cpu.isas():
         pytest.skip(f"this machine has {cpu.isas()}")

@@ -74,15 +74,16 @@ void pack_panel(const uint8_t* b, int64_t b_stride, const uint8_t* b_scale, int6
 
 template <class Isa>
 void prepare_rows(const uint8_t* a, int64_t a_stride, const uint8_t* a_scale, int64_t scale_first, int64_t m,
-                  int64_t blocks, int64_t begin, int64_t end, uint8_t* rows) {
+                  int64_t blocks, int64_t begin, int64_t end, int64_t block_begin, int64_t block_end,
+                  uint8_t* rows) {
   const int64_t quads = (blocks + 3) / 4;
   for (int64_t i = begin; i < end; ++i) {
     const int64_t first = i / Isa::kRows * Isa::kRows;
     const int64_t height = m - first < Isa::kRows ? m - first : Isa::kRows;
-    uint8_t* tile = rows + first * kRowBlock * blocks;
-    const uint8_t* row = a + i * a_stride;
+    uint8_t* tile = rows + (first * blocks + block_begin * height) * kRowBlock;
+    const uint8_t* row = a + i * a_stride + block_begin * 8;
     const uint8_t* scales = a_scale + scale_row(scale_first + i, quads);
-    for (int64_t k = 0; k < blocks; ++k, tile += height * kRowBlock, row += 8) {
+    for (int64_t k = block_begin; k < block_end; ++k, tile += height * kRowBlock, row += 8) {
       const int32_t sum = Isa::decode_row(row, reinterpret_cast<int8_t*>(tile + (i - first) * 16));
       const float scale = e4m3_to_float(scales[scale_column(k)]) * 0.25f;  // both operands are doubled
       const int32_t correction = -kBias * sum;

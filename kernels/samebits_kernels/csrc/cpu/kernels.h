@@ -32,9 +32,11 @@ constexpr int64_t kMmScratch = kChunk * (kPackedBlock + kDecodedBlock) * 2 + 128
 struct Kernels {
   const char* name;
   int64_t tile_rows;  // rows of a prepared activation tile
-  // Rows [begin, end) of uint8 [M, K/2] with swizzled scales -> prepared; scale rows start at scale_first.
+  // Rows [begin, end), K-blocks [block_begin, block_end) of uint8 [M, K/2] with swizzled scales -> prepared;
+  // the rows' scales start at row scale_first.
   void (*prepare_rows)(const uint8_t* a, int64_t a_stride, const uint8_t* a_scale, int64_t scale_first,
-                       int64_t m, int64_t blocks, int64_t begin, int64_t end, uint8_t* rows);
+                       int64_t m, int64_t blocks, int64_t begin, int64_t end, int64_t block_begin,
+                       int64_t block_end, uint8_t* rows);
   // Columns [column, column + columns) -> panels of K-blocks [begin, end), kPackedBlock bytes each.
   void (*pack_panel)(const uint8_t* b, int64_t b_stride, const uint8_t* b_scale, int64_t column,
                      int64_t columns, int64_t blocks, int64_t begin, int64_t end, uint8_t* packed);

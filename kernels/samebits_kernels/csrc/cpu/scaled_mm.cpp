@@ -17,7 +17,7 @@ namespace {
 
 struct Tile {
   int64_t expert, row_begin, row_end;  // rows counted within the expert
-  int64_t column, split;
+  int64_t column, split;               // of a preparation: `column` is its first K-block
 };
 
 template <class Schedule>
@@ -63,19 +63,25 @@ void run(const MmArguments& a, int threads) {
     partial = reinterpret_cast<float*>(partial_sums.get(most_splits * a.m * a.n * 4, workspace_poison()));
   }
 
-  const int64_t group = 4 * isa->tile_rows;  // whole tiles: they are laid out as a unit
+  // Whole tiles of rows, which are laid out as a unit, by stretches of K.
+  const int64_t group = 2 * isa->tile_rows, stretch = 1024;
   std::vector<Tile> groups;
   for (int64_t e = 0; e < a.groups.experts; ++e) {
     const int64_t m = count(e);
-    for (int64_t row = 0; row < m; row += group)
-      groups.push_back({e, row, row + group < m ? row + group : m, 0, 0});
+    for (int64_t row = 0; row < m; row += group) {
+      for (int64_t block = 0; block < blocks; block += stretch) {
+        groups.push_back({e, row, row + group < m ? row + group : m, block, 0});
+      }
+    }
   }
   parallel(int64_t(groups.size()), a.m * blocks < 4096 ? 1 : threads, [&](int64_t i, int) {
     const Tile& t = groups[size_t(i)];
     const int64_t first = first_row(t.expert);
     const int64_t scale_first = a.groups.scale_offsets == nullptr ? 0 : a.groups.scale_offsets[t.expert];
     isa->prepare_rows(a.a + first * a.a_stride, a.a_stride, a.a_scale, scale_first, count(t.expert), blocks,
-                      t.row_begin, t.row_end, rows + first * blocks * kRowBlock);
+                      t.row_begin, t.row_end, t.column,
+                      t.column + stretch < blocks ? t.column + stretch : blocks,
+                      rows + first * blocks * kRowBlock);
   });
 
   parallel(int64_t(tiles.size()), threads, [&](int64_t i, int) {
