@@ -49,6 +49,8 @@ def perform(
         if case.verdict.label != "not run" and (show_all or not case.verdict.ok)
     ]
     blocks += [text for suite in run.suites.values() if (text := render_suite_problem(suite))]
+    if not quiet:
+        screen.print()
     for block in filter(None, blocks):
         screen.print(block, end="\n\n", soft_wrap=True)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from samebits.isolate.protocol import CaseStarted, Event
 from samebits.report.evidence import Evidence
 from samebits.report.model import CaseRecord, SuiteRecord
+from samebits.report.summary import count
 from samebits.report.terminal import WIDTH, suite_table, verdict_style
 from samebits.session.suites import Listener
 
@@ -23,9 +24,8 @@ class PlainProgress(Listener):
 
     def planned(self, evidence: Evidence) -> None:
         """How much there is to do."""
-        run = evidence.run
-        suites = len(run.suites)
-        self.console.print(f"{len(run.cases)} cases in {suites} {'suite' if suites == 1 else 'suites'}")
+        cases, suites = len(evidence.run.cases), len(evidence.run.suites)
+        self.console.print(f"{count(cases, 'case')} in {count(suites, 'suite')}")
 
     def case_ended(self, suite: SuiteRecord, case: CaseRecord) -> None:
         """One line."""
@@ -94,4 +94,4 @@ def case_line(suite: SuiteRecord, case: CaseRecord) -> str:
     numbers = [f"{case.pairs:,} pairs"] if case.pairs else []
     numbers += [f"{case.seconds:.1f} s"] if case.seconds else []
     reason = [verdict.detail] if verdict.label == "skipped" and verdict.detail else []
-    return f"{verdict.label:<20} {suite.name}::{case.id}  {' · '.join([*numbers, *reason])}".rstrip()
+    return f"{verdict.label:<20} {suite.title(case)}  {' · '.join([*numbers, *reason])}".rstrip()

@@ -110,6 +110,10 @@ class SuiteRecord:
             return Verdict(False, "failed", self.death.message, code)
         return verdict
 
+    def title(self, case: CaseRecord) -> str:
+        """ "suite::case", or the name of a subject that stands alone."""
+        return case.id if case.id.startswith(f"{self.module}:") else f"{self.name}::{case.id}"
+
     @property
     def ended(self) -> bool:
         """Whether nothing of it is still to come."""

@@ -28,22 +28,22 @@ def summary(run: RunRecord) -> str:
     invariant = [c for c in good if c.verdict.label == "invariant"]
     if invariant:
         pairs = sum(c.pairs for c in invariant)
-        parts.append(f"{_count(len(invariant), 'case')} invariant over {pairs:,} (M, position) pairs")
+        parts.append(f"{count(len(invariant), 'case')} invariant over {pairs:,} (M, position) pairs")
     caught = sum(c.verdict.label == "caught" for c in good)
     if caught:
-        parts.append(f"{_count(caught, 'control')} caught")
+        parts.append(f"{count(caught, 'control')} caught")
     observed = [c for c in good if c.expect is Expect.OBSERVED and c.verdict.label.startswith("observed")]
     if observed:
         changing = sum(c.verdict.label.endswith(("diverges", "flaky")) for c in observed)
         verb = "diverges" if changing == 1 else "diverge"
-        parts.append(f"{changing} of {_count(len(observed), 'public kernel')} {verb} (observed)")
+        parts.append(f"{changing} of {count(len(observed), 'public kernel')} {verb} (observed)")
     for expect, word in ((Expect.CRASH, ("crash", "crashes")), (Expect.HANG, ("hang", "hangs"))):
         contained = sum(c.expect is expect and c.verdict.label == "contained" for c in good)
         if contained:
             parts.append(f"{contained} {word[contained > 1]} contained")
     uncaught = sum(c.verdict.label == "not caught" for c in good)
     if uncaught:
-        parts.append(f"{_count(uncaught, 'control')} not caught by the chosen checks")
+        parts.append(f"{count(uncaught, 'control')} not caught by the chosen checks")
     skipped = sum(c.verdict.label == "skipped" for c in good)
     if skipped:
         parts.append(f"{skipped} skipped")
@@ -58,8 +58,9 @@ def _own_problem(suite: SuiteRecord) -> bool:
 
 
 def _failed(label: str, n: int) -> str:
-    return f"{_count(n, 'case')} {label}" if label != "diverges" or n == 1 else f"{n} cases diverge"
+    return f"{count(n, 'case')} {label}" if label != "diverges" or n == 1 else f"{n} cases diverge"
 
 
-def _count(n: int, word: str) -> str:
+def count(n: int, word: str) -> str:
+    """ "1 case", "2 cases"."""
     return f"{n:,} {word}" + ("" if n == 1 else "s")

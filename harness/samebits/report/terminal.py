@@ -6,6 +6,7 @@ and in an AssertionError. Only commands are never broken: they are there to be c
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -25,8 +26,8 @@ LABEL = 12
 INDENT = 4
 LAST_LINES = 12
 """Of a dead worker's standard error and stacks."""
-SHOWN_PER_CHECK = 2
-"""Findings printed in full for one check; the evidence has all that were kept."""
+MENTIONED = 3
+"""Findings of one check that are printed; the evidence has all that were kept."""
 
 HEADLINES = {
     Status.DIVERGED: "is not batch invariant",
@@ -39,18 +40,26 @@ HEADLINES = {
 }
 
 
-def render_findings(result: CaseResult, machine: str = "") -> str:
-    """All that is known of one case, as plain text: headline, findings in full, then the other checks in short.
+def render_findings(result: CaseResult, machine: str = "", title: str = "") -> str:
+    """All that is known of one case, as plain text.
 
-    `machine` names card, driver and toolkit, where the caller knows them.
+    Headline, the first check with findings in full, the other ones in short, then what passed or was skipped.
+
+    Args:
+        result: of the case.
+        machine: card, driver and toolkit, where the caller knows them.
+        title: names the case in the headline; by default it names itself.
     """
-    name = result.facts.get("subject") or result.case or "kernel"
-    label = name if name == result.case or not result.case else f"{result.case} ({name})"
+    subject = str(result.facts.get("subject") or "")
+    label = title or result.case or subject or "kernel"
+    label += f" ({subject})" if subject and not label.endswith(subject) else ""
     lines = _fill(f"{label} {HEADLINES[result.status]}", indent=0)
     told = [c for c in result.checks if c.findings]
-    for check in told:
-        lines += ["", *_check(result, check)]
-    lines += _others([c for c in result.checks if not c.findings])
+    for check in told[:1]:
+        lines += ["", *_in_full(result, check)]
+    for before, check in itertools.pairwise(told):
+        lines += ["", *_in_short(check, _cause(before))]
+    lines += _others([c for c in result.checks if not c.findings], brief=bool(told))
     ran_on = [machine or str(result.facts.get("device_name") or result.facts.get("device") or "")]
     ran_on += [f"torch {result.facts['torch']}"] if result.facts.get("torch") else []
     ran_on.append(f"seed {result.seed}")
@@ -58,18 +67,17 @@ def render_findings(result: CaseResult, machine: str = "") -> str:
 
 
 def render_case(suite: SuiteRecord, case: CaseRecord, machine: str = "") -> str:
-    """One case of a run in full: its verdict, how its process died if it did, and `render_findings`."""
-    verdict = case.verdict
-    lines = [f"{suite.name}::{case.id}: {verdict.label}"]
-    told_below = case.checks and not case.death and verdict.label not in ("no power", "not run", "usage error")
-    if verdict.detail and not told_below:
-        lines += _fill(verdict.detail, indent=2)
+    """One case of a run in full: how its process died if it did, why else it failed, and `render_findings`."""
+    verdict, title = case.verdict, suite.title(case)
+    lines: list[str] = []
+    if not case.checks or case.death or verdict.label in ("no power", "not run", "usage error"):
+        lines += [f"{title}: {verdict.label}", *_fill(verdict.detail, indent=2)]
     if case.death is not None:
         lines += _death(case.death)
         passed = [c.check for c in case.checks if c.status is Status.PASSED]
         lines += _field("passed", f"{', '.join(passed)}, before it died") if passed else ()
     if case.result.findings or (case.checks and case.death is None and verdict.label != "usage error"):
-        lines += ["", render_findings(case.result, machine)]
+        lines += [*([""] if lines else []), render_findings(case.result, machine, title)]
     return "\n".join(lines)
 
 
@@ -96,17 +104,16 @@ def _death(death: Death) -> Iterator[str]:
                 yield f"{'':{INDENT}}  {line}"
 
 
-def _check(result: CaseResult, check: CheckResult) -> Iterator[str]:
-    count = len(check.findings)
-    yield f"  {check.check}: {check.status}" + (f", {count} findings" if count > 1 else "")
-    for finding in check.findings[:SHOWN_PER_CHECK]:
-        yield from _fill(finding.message)
-        yield from _finding(result, finding)
-        yield ""
-    for finding in check.findings[SHOWN_PER_CHECK:]:
-        yield from _fill(f"also: {finding.message}")
-    cause = next((f.cause for f in check.findings if f.cause), "")
-    if cause:
+def _in_full(result: CaseResult, check: CheckResult) -> Iterator[str]:
+    yield _check_line(check)
+    first = check.findings[0]
+    yield from _fill(first.message)
+    yield from _finding(result, first)
+    for finding in check.findings[1:MENTIONED]:
+        yield from _field("also", finding.message)
+    if len(check.findings) > MENTIONED:
+        yield from _field("", f"and {len(check.findings) - MENTIONED} more in the evidence")
+    if cause := _cause(check):
         yield from _field("cause", cause)
     if check.power is not None:
         yield from _field("power", power_words(check.power))
@@ -114,6 +121,34 @@ def _check(result: CaseResult, check: CheckResult) -> Iterator[str]:
         yield from _field("coverage", check.coverage)
     for note in check.notes:
         yield from _field("note", note)
+    yield from _replay(check)
+
+
+def _in_short(check: CheckResult, known_cause: str) -> Iterator[str]:
+    """A further check with findings: what it adds to the one before it."""
+    yield _check_line(check)
+    first = check.findings[0]
+    yield from _fill(first.message)
+    if (e := first.first) is not None:
+        ulp = f" · {e.ulp:,} ULP" if e.ulp is not None else ""
+        yield from _field("first", f"{_index(e)} expected {e.expected}, found {e.found}{ulp}")
+    if (cause := _cause(check)) and cause != known_cause:
+        yield from _field("cause", cause)
+    if check.coverage:
+        yield from _field("coverage", check.coverage)
+    yield from _replay(check)
+
+
+def _check_line(check: CheckResult) -> str:
+    count = len(check.findings)
+    return f"  {check.check}: {check.status}" + (f", {count} findings" if count > 1 else "")
+
+
+def _cause(check: CheckResult) -> str:
+    return next((f.cause for f in check.findings if f.cause), "")
+
+
+def _replay(check: CheckResult) -> Iterator[str]:
     replay = next((f.replay for f in check.findings if f.replay), "")
     if replay:
         yield f"{'':{INDENT}}{'replay':{LABEL}}{replay}"
@@ -152,17 +187,21 @@ def _finding(result: CaseResult, finding: Finding) -> Iterator[str]:
 
 
 def _element(title: str, element: Element) -> Iterator[str]:
-    index = f"[{', '.join(map(str, element.index))}]"
     ulp = f" · {element.ulp:,} ULP" if element.ulp is not None else ""
-    yield from _field(title, f"{index}{ulp}")
+    yield from _field(title, f"{_index(element)}{ulp}")
     wide = max(len(element.expected), len(element.found))
     yield from _field("", f"expected {element.expected:{wide}}  {element.expected_value}")
     yield from _field("", f"found    {element.found:{wide}}  {element.found_value}")
 
 
-def _others(checks: Sequence[CheckResult]) -> Iterator[str]:
-    """Checks without a finding, worst first, in short."""
-    for status in (Status.CRASHED, Status.ERROR, Status.NO_POWER):
+def _index(element: Element) -> str:
+    return f"[{', '.join(map(str, element.index))}]"
+
+
+def _others(checks: Sequence[CheckResult], brief: bool) -> Iterator[str]:
+    """Checks without a finding, worst first; where others have some (`brief`), a lack of power is a footnote."""
+    blind = [c for c in checks if c.status is Status.NO_POWER] if brief else []
+    for status in (Status.CRASHED, Status.ERROR, *(() if brief else (Status.NO_POWER,))):
         for check in checks:
             if check.status is status:
                 yield ""
@@ -172,7 +211,7 @@ def _others(checks: Sequence[CheckResult]) -> Iterator[str]:
                     yield from _fill(note)
     passed = [c for c in checks if c.status is Status.PASSED]
     skipped = [c for c in checks if c.status is Status.SKIPPED]
-    if passed or skipped:
+    if passed or skipped or blind:
         yield ""
     if passed:
         yield from _field("passed", ", ".join(c.check for c in passed), indent=2)
@@ -180,6 +219,8 @@ def _others(checks: Sequence[CheckResult]) -> Iterator[str]:
         power = next((c.power for c in passed if c.power), None)
         yield from _field("covered", coverage, indent=2) if coverage else ()
         yield from _field("power", power_words(power), indent=2) if power else ()
+    if blind:
+        yield from _field("no power", "; ".join(f"{c.check} ({c.reason})" for c in blind), indent=2)
     if skipped:
         reasons = "; ".join(f"{c.check} ({c.reason})" if c.reason else c.check for c in skipped)
         yield from _field("skipped", reasons, indent=2)

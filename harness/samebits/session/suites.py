@@ -229,12 +229,12 @@ def _execute(run: RunRecord, jobs: Sequence[Job], options: Options, listener: Li
                         if case is not None:
                             evidence.end(case)
                             listener.case_ended(run.suites[event.suite], case)
-                except InfrastructureError as error:
+                except (InfrastructureError, OSError) as error:
                     _lose(run.suites[job.suite], job, str(error))
                 tell_ended()
     except KeyboardInterrupt:
         run.interrupted = True
-    except InfrastructureError as error:
+    except (InfrastructureError, OSError) as error:
         for job in jobs:
             _lose(run.suites[job.suite], job, str(error))
         tell_ended()

@@ -37,7 +37,6 @@ linear-dtype=float32 (torch.nn.functional:linear) is not batch invariant
                 expected 0x40490fdb  3.1415927
                 found    0x40490fe0  3.141594
     map         3 bit classes. A: M = 1 · B: M = 2..3 · C: M = 4..256
-
     cause       dispatch-by-M: the configuration changes at M = 2 and 4
     power       98.2 % of 4,096 elements are order-sensitive (accumulation order reversed)
     coverage    all 32,896 (M, position) pairs, M = 1..256
@@ -216,3 +215,17 @@ mine::mm: usage error
   row inputs must be on one device
     found:   cpu, cuda:0\
 """)
+
+
+def test_further_checks_are_short(result: Make) -> None:
+    text = render_findings(result("diverged", "diverged", "no power"))
+    assert text.count("cause") == 1, "the same cause is said once"
+    assert text.count("mismatched") == 1
+    assert text.count("replay  ") == 2
+    assert text.split("solo: diverged\n")[1].splitlines()[:2] == snapshot(
+        [
+            "    row 3 at position 5 of M=17 differs from its bits at M=1",
+            "    first       [12] expected 0x3f800001, found 0x3f800000 · 1 ULP",
+        ]
+    )
+    assert "  no power    permutation" in text
