@@ -10,7 +10,7 @@ import click
 
 from samebits.cli.console import console
 from samebits.cli.progress import LiveProgress, PlainProgress
-from samebits.errors import InfrastructureError
+from samebits.errors import ExitCode, InfrastructureError
 from samebits.report.environment import machine_words
 from samebits.report.evidence import Evidence, write_atomically
 from samebits.report.summary import MEANING, summary
@@ -58,7 +58,7 @@ def perform(
         _write_html(evidence)
     code = evidence.exit_code
     if replayed and any(c.result.findings for c in run.cases):
-        code = type(code).DIVERGENCE
+        code = ExitCode.DIVERGENCE
     screen.print(summary(run), style="" if code else "green", soft_wrap=True)
     if evidence.problem:
         screen.print(f"error: {evidence.problem}", soft_wrap=True)
@@ -66,7 +66,8 @@ def perform(
         files = [evidence.path] + ([] if no_html else [evidence.directory / "report.html"])
         screen.print(f"evidence: {', '.join(_here(f) for f in files)}", soft_wrap=True)
     if not (quiet or replayed) or code:
-        screen.print(f"exit {int(code)}: {MEANING[code]}", soft_wrap=True)
+        meaning = "interrupted" if run.interrupted and code is ExitCode.INFRASTRUCTURE else MEANING[code]
+        screen.print(f"exit {int(code)}: {meaning}", soft_wrap=True)
     if as_json:
         import json
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from samebits.errors import ExitCode
 from samebits.report import invariance, svg
 from samebits.report.environment import machine_words
-from samebits.report.summary import MEANING
+from samebits.report.summary import MEANING, count
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -82,6 +82,7 @@ def _template() -> Template:
         invariance_map=lambda details: svg.invariance_map(invariance.segments(details)),
         map_words=_map_words,
         size=_size,
+        count=count,
     )
     environment.filters["number"] = lambda n: f"{n:,}"
     return environment.get_template(TEMPLATE)

@@ -115,3 +115,9 @@ def test_bits_mark_what_differs() -> None:
     assert svg.bits("0x8000", "0x0000", "float16") == "<mark>1</mark> 00000 0000000000"
     assert svg.bits("0x03", "0x01", "uint8") == "000000<mark>1</mark>1"
     assert svg.bits("missing", "0x00") == ""
+
+
+def test_further_checks_of_a_case_are_folded(result: Callable[..., CaseResult]) -> None:
+    html = page(done(result("diverged", "diverged", "diverged")))
+    assert html.count('<section class="finding">') == 1
+    assert html.count('<details class="finding">') == 2
