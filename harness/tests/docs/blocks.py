@@ -6,7 +6,8 @@ A page is one session: its Python blocks share a namespace, its files and consol
     ```console               lines behind `$ ` run in bash; what they print must match what is written,
                              where `...` stands for anything and a blank block of output is not looked at
     <!-- file: NAME -->      the block that follows is written to NAME instead
-    <!-- raises: TEXT -->    the Python block that follows must raise, and TEXT be in the exception's name or words
+    <!-- raises: TEXT -->    the Python block that follows must raise, and TEXT be in the exception's name or words,
+                             up to the amount of white space
     <!-- skip: WHY -->       the block that follows is not executed, because ...
 
 Blocks in other languages are only shown.
@@ -104,10 +105,10 @@ def _python(block: Block, path: str, namespace: dict[str, Any]) -> str | None:
     try:
         exec(code, namespace)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        said = " ".join(f"{type(error).__name__}: {error}".split())
         if block.verb != "raises":
             return "".join(traceback.format_exception(error)[-6:])
-        return None if block.argument in said else f"raised, without {block.argument!r}:\n{said}"
+        return None if block.argument in said else f"raised, without {block.argument!r}:\n{error}"
     finally:
         os.chdir(before)
     return f"did not raise {block.argument}" if block.verb == "raises" else None
