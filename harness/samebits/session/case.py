@@ -8,10 +8,12 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from samebits import checks as registry
+from samebits import diagnose
 from samebits.checks.protocol import Check
+from samebits.diagnose.shrink import shrink
 from samebits.engine.bench import Bench
 from samebits.engine.locate import Ref
-from samebits.engine.result import CaseResult, CheckResult, Status
+from samebits.engine.result import ESSENTIAL, CaseResult, CheckResult, Status
 from samebits.engine.subject import Subject
 from samebits.engine.suite import Case, Expect
 from samebits.errors import UsageError
@@ -84,10 +86,13 @@ def run_subject(
     result.facts = bench.facts()
     for check in [registry.get(i) for i in checks] if checks is not None else registry.all_checks():
         outcome = _run(check, bench)
+        if replay is not None:
+            command = replay(outcome)
+            outcome.findings = [dataclasses.replace(f, replay=f.replay or command) for f in outcome.findings]
         result.checks.append(outcome)
-        _explain(result, outcome, bench, replay)
         if on_check is not None:
             on_check(outcome)
+    _explain(result, bench)
     return result
 
 
@@ -118,14 +123,20 @@ def _run(check: Check, bench: Bench) -> CheckResult:
         )
 
 
-def _explain(result: CaseResult, outcome: CheckResult, bench: Bench, replay: Replay | None) -> None:
-    """Give every finding its cause and the command that shows it again."""
-    if not outcome.findings:
-        return
-    from samebits import diagnose
-
-    cause = diagnose.cause(result, outcome, bench.subject)
-    command = replay(outcome) if replay is not None else ""
-    outcome.findings = [
-        dataclasses.replace(f, cause=f.cause or cause, replay=f.replay or command) for f in outcome.findings
-    ]
+def _explain(result: CaseResult, bench: Bench) -> None:
+    """Give every finding its cause (the pattern of all checks tells) and the sweep's its smallest launch."""
+    for outcome in result.checks:
+        if not outcome.findings:
+            continue
+        reason = diagnose.cause(result, outcome)
+        outcome.findings = [dataclasses.replace(f, cause=f.cause or reason) for f in outcome.findings]
+        first = outcome.findings[0]
+        if outcome.check != ESSENTIAL or first.batch is None or first.row is None or first.position is None:
+            continue
+        try:
+            smallest = shrink(bench, first.batch, first.row, first.position)
+        except Exception as error:  # a kernel may refuse the rows that the search makes: the finding stands
+            outcome.notes.append(f"no smaller launch was looked for: {type(error).__name__}: {error}")
+            continue
+        if smallest is not None:
+            first.details["smallest"] = smallest.words()
