@@ -15,6 +15,9 @@ from samebits.engine.result import CaseResult, CheckResult, Finding, Status
 POSITIONAL = frozenset({"batch-size", "solo", "replay", "permutation", "duplicates", "prefix"})
 """Checks in which a row meets other positions, sizes and company: their findings share causes."""
 
+POSITION = frozenset({"duplicates", "permutation", "replay"})
+"""Checks that keep M and move rows."""
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -26,6 +29,8 @@ class Pattern:
     passed: frozenset[str]
     flaky: bool
     """Whether any launch failed to repeat."""
+    edges: tuple[int, ...] = ()
+    """Batch sizes at which the bits of one row at one position change."""
 
     @property
     def check(self) -> str:
@@ -110,16 +115,16 @@ CAUSES = (
         "look for a scale, maximum, routing count or capacity taken over the batch; for 0 * NaN in masked rows",
     ),
     Cause(
-        "position",
-        lambda p: p.check in POSITIONAL and bool({"duplicates", "permutation", "replay"} & p.failed),
-        "equal rows differ by where they sit in one launch: a tail, a tile or a thread has another loop",
-        "give the tail the same loop as the body: mask instead of branching",
-    ),
-    Cause(
         "dispatch-by-M",
-        lambda p: p.check in POSITIONAL,
+        lambda p: p.check in {"batch-size", "solo", "prefix"} and (bool(p.edges) or not POSITION & p.failed),
         "the batch size chooses a kernel or configuration that adds in another order",
         "one configuration class for all M: split-K, stream-K and tile of K fixed by (N, K)",
+    ),
+    Cause(
+        "position",
+        lambda p: p.check in POSITIONAL,
+        "equal rows differ by where they sit in one launch: a tail, a tile or a thread has another loop",
+        "give the tail the same loop as the body: mask instead of branching",
     ),
 )
 """In the order in which they are tried."""
@@ -141,15 +146,16 @@ def cause(result: CaseResult, outcome: CheckResult) -> str:
     failed = frozenset(c.check for c in result.checks if c.findings) | {outcome.check}
     passed = frozenset(c.check for c in result.checks if c.status is Status.PASSED)
     flaky = any(c.status is Status.FLAKY for c in result.checks)
-    pattern = Pattern(outcome.findings[0], failed, passed, flaky)
+    pattern = Pattern(outcome.findings[0], failed, passed, flaky, _edges(result))
     found = next((c for c in CAUSES if c.when(pattern)), UNKNOWN)
-    return f"{found.id}: {found.says}{_edges(found, outcome)}; do: {found.do}"
+    where = ""
+    if found.id == "dispatch-by-M" and pattern.edges:
+        shown = ", ".join(map(str, pattern.edges[:8])) + (", ..." if len(pattern.edges) > 8 else "")
+        where = f" (edges at M = {shown})"
+    return f"{found.id}: {found.says}{where}; do: {found.do}"
 
 
-def _edges(found: Cause, outcome: CheckResult) -> str:
-    """Where the invariance map says so: the batch sizes at which the bits change."""
-    edges = outcome.findings[0].details.get("edges")
-    if found.id != "dispatch-by-M" or not edges:
-        return ""
-    shown = ", ".join(str(e) for e in edges[:8]) + (", ..." if len(edges) > 8 else "")
-    return f" (edges at M = {shown})"
+def _edges(result: CaseResult) -> tuple[int, ...]:
+    """Of the invariance map, where the sweep drew one."""
+    maps = (f.details.get("edges") for c in result.checks if c.check == "batch-size" for f in c.findings)
+    return tuple(next((m for m in maps if m), ()))
