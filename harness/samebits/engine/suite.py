@@ -71,7 +71,7 @@ class Suite:
     """Cases that run in one fresh process under one environment.
 
     Args:
-        name: stable, lower case, [a-z0-9_].
+        name: stable, lower case, `[a-z0-9_]`.
         summary: one line for `samebits list`.
         env: set before the interpreter starts, over `VLLM_BATCH_INVARIANT=1`.
         needs: as `Case.needs`, for every case.

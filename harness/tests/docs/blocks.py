@@ -152,7 +152,7 @@ def _steps(body: str) -> Iterator[tuple[str, str | None]]:
 def matches(expected: str, found: str) -> bool:
     """Whether `found` is `expected`, up to `...` and the amount of white space."""
     words = " ".join(expected.split())
-    pattern = ".*".join(re.escape(part) for part in words.split("..."))
+    pattern = ".*".join(re.escape(part.strip()) for part in words.split("..."))
     return re.fullmatch(pattern, " ".join(found.split()), re.DOTALL) is not None
 
 
