@@ -1,0 +1,32 @@
+"""How much a run covers: the default profile takes minutes on a laptop, `SAMEBITS_PROFILE=nightly` what it takes.
+
+Read when a suite is imported, since the grid of cases depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+from samebits.errors import UsageError
+
+VARIABLE = "SAMEBITS_PROFILE"
+PROFILES = ("default", "nightly")
+T = TypeVar("T")
+
+
+def profile() -> str:
+    """The profile that the environment asks for.
+
+    Raises:
+        UsageError: neither "default" nor "nightly".
+    """
+    name = os.environ.get(VARIABLE) or PROFILES[0]
+    if name not in PROFILES:
+        raise UsageError(f"{VARIABLE} names a profile", found=repr(name), allowed=", ".join(PROFILES))
+    return name
+
+
+def by_profile(default: T, nightly: T) -> T:
+    """`nightly` in the nightly profile, else `default`."""
+    return nightly if profile() == "nightly" else default
