@@ -22,7 +22,20 @@ TARGET = Path(__file__).parent / "_static" / "terminal.svg"
 WIDTH = 108
 COMMANDS = (
     (("samebits", "list", "--checks"), 26),
-    (("samebits", "check", "torch.nn.functional:silu", "--rows", "1007:float32", "--check", "batch-size"), 24),
+    (
+        (
+            "samebits",
+            "check",
+            "torch.nn.functional:silu",
+            "--rows",
+            "1007:float32",
+            "--check",
+            "batch-size",
+            "--check",
+            "duplicates",
+        ),
+        24,
+    ),
 )
 """(command, lines shown of its last screen)."""
 

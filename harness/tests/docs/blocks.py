@@ -6,8 +6,8 @@ A page is one session: its Python blocks share a namespace, its files and consol
     ```console               lines behind `$ ` run in bash; what they print must match what is written,
                              where `...` stands for anything and a blank block of output is not looked at
     <!-- file: NAME -->      the block that follows is written to NAME instead
-    <!-- raises: TEXT -->    the Python block that follows must raise, and TEXT be in the exception's name or words,
-                             up to the amount of white space
+    <!-- raises: TEXT -->    the Python block that follows must raise, and TEXT be in the exception's name
+                             or words, up to the amount of white space
     <!-- skip: WHY -->       the block that follows is not executed, because ...
 
 Blocks in other languages are only shown.
