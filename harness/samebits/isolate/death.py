@@ -18,36 +18,65 @@ _MEMORY = re.compile(r"std::bad_alloc|MemoryError|OutOfMemoryError|can't allocat
 
 
 def oom_kills() -> int:
-    """How often the kernel has killed for memory in this process's control group (memory.events, oom_kill)."""
+    """How often the kernel has killed for memory in this process's control group (version 2 or 1)."""
     try:
-        group = Path("/proc/self/cgroup").read_text().strip().rsplit(":", 1)[-1]
-        text = Path(f"/sys/fs/cgroup{group}/memory.events").read_text()
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return 0
-    found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
-    return int(found[1]) if found else 0
+    total = 0
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            files = [Path(f"/sys/fs/cgroup{path}/memory.events"), Path("/sys/fs/cgroup/memory.events")]
+        elif controllers == "memory":
+            root = Path("/sys/fs/cgroup/memory")
+            files = [Path(f"{root}{path}/memory.oom_control"), root / "memory.oom_control"]
+        else:
+            continue
+        file = next((f for f in files if f.is_file()), None)  # inside a container the root is the group itself
+        if file is not None and (found := re.search(r"^oom_kill (\d+)$", _read(file), re.MULTILINE)):
+            total += int(found[1])
+    return total
 
 
 def describe(
-    suite: str, case: str | None, status: int, *, folder: Path, device: str | None, oom: bool, hang: str = ""
+    status: int,
+    case: str | None,
+    where: str,
+    *,
+    folder: Path,
+    stderr_from: int = 0,
+    device: str | None = None,
+    oom: bool = False,
+    hang: str = "",
 ) -> Death:
-    """The death of a worker from its waitpid status and its files."""
-    stderr, stack = _tail(folder / "stderr"), _tail(folder / "stacks")
-    where = f"while running case {case}" if case else f"outside any case of suite {suite}"
+    """The death of a worker.
+
+    Args:
+        status: as from waitpid.
+        case: the one that was running, or None.
+        where: "while running case X", for the message.
+        folder: the worker's files.
+        stderr_from: where its standard error stood when the case began.
+        device: what a CUDA synchronisation said.
+        oom: the kernel has killed for memory meanwhile.
+        hang: the message, if it was killed for its deadline.
+    """
+    stderr, stack = _read(folder / "stderr", stderr_from)[-TAIL:].strip(), _read(folder / "stacks")[-TAIL:].strip()
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     name = _signal_name(number)
-    if device is None and (match := _CUDA.search(stderr)):
+    if device is None and not hang and (match := _CUDA.search(stderr)):
         device = match[0].strip()
-    core = next((str(p) for p in sorted((*folder.parent.glob("cuda_*"), *folder.glob("core*")))), None)
+    core = next((str(p) for p in sorted((*folder.glob("cuda_*"), *folder.glob("core*")))), None)
     if hang:
         kind, message = "hang", hang
     elif code == DISK_EXIT:
         kind, message = "disk", f"no room left to write results {where}"
     elif code == DEVICE_EXIT or (device is not None and number is not None):
-        kind, message = "device", f"the CUDA context broke {where}: {device}"
-    elif oom or _MEMORY.search(stderr):
-        kind, message = "memory", f"out of memory {where}"
+        kind, message = "device", f"the CUDA context broke {where}: {device or 'see its standard error'}"
+    elif (oom and number == signal.SIGKILL) or (number != signal.SIGKILL and _MEMORY.search(stderr)):
+        kind, message = "memory", f"out of memory {where}" + (f" (killed by {name})" if name else "")
     elif number is not None:
         kind, message = "signal", f"killed by {name} {where}"
     else:
@@ -64,8 +93,10 @@ def _signal_name(number: int | None) -> str | None:
         return f"signal {number}"
 
 
-def _tail(path: Path) -> str:
+def _read(path: Path, start: int = 0) -> str:
     try:
-        return path.read_text(errors="replace")[-TAIL:].strip()
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read().decode(errors="replace")
     except OSError:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -30,7 +31,8 @@ class JournalWriter:
                 data = data[os.write(self._fd, data) :]
             os.fsync(self._fd)
         except OSError as error:
-            os.write(2, f"samebits: cannot write results: {error}\n".encode())
+            with contextlib.suppress(OSError):  # standard error may be a file on the same disk
+                os.write(2, f"samebits: cannot write results: {error}\n".encode())
             os._exit(DISK_EXIT)
         if self._notify is not None:
             os.write(self._notify, b".")

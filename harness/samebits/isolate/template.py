@@ -1,12 +1,17 @@
-"""The template: imports the heavy modules once, touches no device, forks a worker per suite.
+"""The template: imports the heavy modules once, touches no device, starts workers and outlives none of them.
 
-Run as `python -m samebits.isolate.template FD`; speaks JSON lines over the socket FD.
-Requests: {"preload": [...]}, {"fork": spec} with the notify pipe's end as ancillary data.
-Answers: {"ready": seconds} or {"error": text}, {"pid": n}, {"exit": n, "status": waitpid status}.
+Run as `python -m samebits.isolate.template FD PARENT`; speaks JSON lines over the socket FD.
+Requests: {"preload": [modules]}; {"fork": path of a spec} or {"spawn": path}, with the write end of the notify
+pipe as ancillary data; {"signal": n, "pid": n, "group": bool}.
+Answers: {"ready": seconds} or {"error": text}; {"pid": n}; {"exit": pid, "status": waitpid status}.
+
+It stays single-threaded and starts no CUDA, because a fork carries neither over. When the parent goes, in
+whatever way, its socket closes: then every worker is killed with all that it started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -37,11 +42,8 @@ def threads_after_fork() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
-def _send(sock: socket.socket, message: dict[str, Any]) -> None:
-    sock.sendall(json.dumps(message).encode() + b"\n")
-
-
-def _preload(modules: Sequence[str]) -> dict[str, Any]:
+def preload(modules: Sequence[str]) -> dict[str, Any]:
+    """Import `modules`; the answer says how long it took, or why this process cannot be forked."""
     start = time.perf_counter()
     try:
         for module in modules:
@@ -55,55 +57,116 @@ def _preload(modules: Sequence[str]) -> dict[str, Any]:
     return {"ready": time.perf_counter() - start}
 
 
-def serve(sock: socket.socket) -> None:
-    """Answer requests until the parent goes."""
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    selector = selectors.DefaultSelector()
-    selector.register(sock, selectors.EVENT_READ)
-    selector.register(wake_read, selectors.EVENT_READ)
-    buffer = b""
-    fds: list[int] = []
-    while True:
-        for key, _ in selector.select():
-            if key.fd == wake_read:
-                os.read(wake_read, 4096)
+class Template:
+    """Requests in, workers out."""
+
+    def __init__(self, sock: socket.socket, parent: int) -> None:
+        self._sock, self._parent = sock, parent
+        self._live: set[int] = set()
+        self._buffer, self._fds = b"", list[int]()
+        self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+
+    def serve(self) -> None:
+        """Answer until the parent goes."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._terminated)
+        worker.die_with_parent(self._parent, signal.SIGTERM)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
+        self._selector.register(self._sock, selectors.EVENT_READ)
+        self._selector.register(self._wake[0], selectors.EVENT_READ)
+        try:
+            while self._turn():
+                pass
+        except OSError:  # the parent went in the middle of a message
+            pass
+        finally:
+            self._end_all()
+
+    def _turn(self) -> bool:
+        for key, _ in self._selector.select():
+            if key.fd == self._wake[0]:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake[0], 4096)
                 continue
-            data, got, _, _ = socket.recv_fds(sock, 1 << 20, 4)
+            data, fds, _, _ = socket.recv_fds(self._sock, 1 << 16, 4)
             if not data:
-                return
-            fds += got
-            buffer += data
-        while b"\n" in buffer:
-            line, buffer = buffer.split(b"\n", 1)
-            request = json.loads(line)
-            if "preload" in request:
-                _send(sock, _preload(request["preload"]))
-            elif "fork" in request:
-                notify = fds.pop(0)
-                pid = os.fork()
-                if pid == 0:
-                    signal.set_wakeup_fd(-1)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    selector.close()
-                    sock.close()
-                    os.close(wake_read)
-                    os.close(wake_write)
-                    worker.main(request["fork"], notify)
-                os.close(notify)
-                _send(sock, {"pid": pid})
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
+                return False
+            self._fds += fds
+            self._buffer += data
+        while b"\n" in self._buffer:
+            line, self._buffer = self._buffer.split(b"\n", 1)
+            self._answer(json.loads(line))
+        self._reap()
+        return True
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        if "preload" in request:
+            self._send(preload(request["preload"]))
+        elif "signal" in request:
+            if request["pid"] in self._live:
+                send = os.killpg if request["group"] else os.kill
+                with contextlib.suppress(ProcessLookupError):
+                    send(request["pid"], request["signal"])
+        else:
+            notify = self._fds.pop(0)
+            me = os.getpid()
+            pid = os.fork()
             if pid == 0:
-                break
-            _send(sock, {"exit": pid, "status": status})
+                try:
+                    self._become_worker(request, notify, me)
+                finally:
+                    os._exit(1)
+            os.close(notify)
+            self._live.add(pid)
+            self._send({"pid": pid})
+
+    def _become_worker(self, request: dict[str, Any], notify: int, template: int) -> None:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        worker.die_with_parent(template)
+        os.setsid()
+        self._selector.close()
+        self._sock.close()
+        for fd in self._wake:
+            os.close(fd)
+        if "spawn" in request:
+            os.set_inheritable(notify, True)
+            command = [sys.executable, "-P", "-m", "samebits.isolate.worker", request["spawn"], str(notify)]
+            os.execv(sys.executable, command)
+        worker.main(json.loads(Path(request["fork"]).read_text()), notify)
+
+    def _reap(self) -> None:
+        while self._live:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            # Before its number is free again: what it started belongs to its group, and goes with it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(ended.si_pid, signal.SIGKILL)
+            pid, status = os.waitpid(ended.si_pid, 0)
+            self._live.discard(pid)
+            self._send({"exit": pid, "status": status})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._sock.sendall(json.dumps(message).encode() + b"\n")
+
+    def _end_all(self) -> None:
+        for pid in self._live:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def _terminated(self, *_: object) -> None:
+        # Also sent when only the parent's thread that started us ends: then the parent is still there.
+        if os.getppid() != self._parent:
+            self._end_all()
+            os._exit(1)
 
 
 if __name__ == "__main__":
-    worker.die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    Template(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve()

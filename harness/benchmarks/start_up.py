@@ -1,0 +1,66 @@
+"""How long until a fresh process can run a case: a cold interpreter against a fork of a warm template.
+
+    python harness/benchmarks/start_up.py [N]
+
+Both end at the same event: the first case of a job has begun, in a process that has imported torch. The first
+suite of a run pays for its template; this measures the second and later ones. Median of N (default 10).
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from samebits.isolate.protocol import CaseStarted, Channel, Job
+from samebits.isolate.supervisor import Supervisor
+
+
+def entry(payload: Mapping[str, Any], channel: Channel) -> None:
+    """What a worker runs: nothing, once torch is there."""
+    import torch
+
+    assert not torch.cuda.is_initialized()
+    for case in channel.remaining:
+        channel.start(case)
+        channel.end(case)
+
+
+def starts(supervisor: Supervisor, start: str) -> float:
+    """Seconds from asking for a worker to its first case."""
+    job = Job("start-up", "start_up:entry", {}, ("case",), env={"VLLM_BATCH_INVARIANT": "1"}, start=start)
+    began = time.perf_counter()
+    seconds = None
+    for event in supervisor.run(job):
+        if isinstance(event, CaseStarted):
+            seconds = time.perf_counter() - began
+    assert seconds is not None
+    return seconds
+
+
+def main(n: int) -> None:
+    sys.path.append(str(Path(__file__).parent))  # where workers find `entry`
+    with tempfile.TemporaryDirectory() as folder:
+        with Supervisor(Path(folder) / "cold", start="spawn") as supervisor:
+            starts(supervisor, "spawn")  # the first reads torch from the disk
+            cold = [starts(supervisor, "spawn") for _ in range(n)]
+        with Supervisor(Path(folder) / "warm") as supervisor:
+            first = starts(supervisor, "template")
+            warm = [starts(supervisor, "template") for _ in range(n)]
+    share = statistics.median(warm) / statistics.median(cold)
+    print(
+        f"cold interpreter        {1e3 * statistics.median(cold):9.1f} ms   ({1e3 * min(cold):.1f} .. {1e3 * max(cold):.1f})"
+    )
+    print(f"first suite, template   {1e3 * first:9.1f} ms")
+    print(
+        f"second and later suites {1e3 * statistics.median(warm):9.1f} ms   ({1e3 * min(warm):.1f} .. {1e3 * max(warm):.1f})"
+    )
+    print(f"share of a cold start   {100 * share:9.1f} %    (at most 10 %)")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
