@@ -12,6 +12,7 @@ import pytest
 import samebits
 from samebits import checks
 from samebits.cli.app import cli
+from samebits.diagnose.cause import CAUSES
 from samebits.errors import ExitCode
 from samebits.report.summary import MEANING
 
@@ -95,6 +96,11 @@ def test_every_suite_is_in_the_reference():
     for suite in entry_points(group="samebits.suites"):
         if suite.value.startswith("samebits_suites."):
             assert f"## {suite.name}" in page, suite.name
+
+
+def test_the_causes_are_in_the_order_in_which_they_are_tried():
+    rows = re.findall(r"^\| ([a-z][\w-]*) \|", read("explanation/causes.md"), re.MULTILINE)
+    assert rows == ["cause", *(c.id for c in CAUSES)]
 
 
 def test_relative_links_lead_somewhere():
