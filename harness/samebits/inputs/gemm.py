@@ -27,15 +27,12 @@ class GemmOperands:
 
     x: Tensor
     w: Tensor
-    seed: int
+    order: Tensor
+    """int64 [k]: the columns, each followed by its negative."""
 
     def reordered(self) -> tuple[Tensor, Tensor]:
         """(x, w) with the reduction axis permuted alike: the same function of the reals, another order."""
-        import torch
-
-        order = torch.randperm(self.x.shape[1], generator=torch.Generator().manual_seed(self.seed + 1))
-        order = order.to(self.x.device)
-        return pick(self.x, order), pick(self.w, order)
+        return pick(self.x, self.order), pick(self.w, self.order)
 
 
 def pick(t: Tensor, order: Tensor) -> Tensor:
@@ -95,7 +92,7 @@ def gemm(
         w = torch.randn(n, k, generator=g, dtype=torch.float64)
     alternate = torch.arange(rows)[:, None] % 2 == 0
     x = {"stratified": stratified, "ordinary": ordinary}.get(kind, torch.where(alternate, stratified, ordinary))
-    return GemmOperands(x.to(kept).to(device), w.to(kept).to(device), seed)
+    return GemmOperands(x.to(kept).to(device), w.to(kept).to(device), m.paired().to(device))
 
 
 def _band_of_originals(band: Tensor, source: Tensor) -> Tensor:

@@ -28,6 +28,15 @@ class Mirror:
     band: Tensor
     """[length] int64: the magnitude band of the place's unit."""
 
+    def paired(self) -> Tensor:
+        """[length] places in an order in which every original is followed by its image: the order in which
+        the sum is exact, and so the one that differs most from any other."""
+        import torch
+
+        last = self.source.max() + 1 if self.source.numel() else 0
+        key: Tensor = torch.where(self.source < 0, last, self.source) * 2 + (self.sign < 0)
+        return key.argsort(stable=True)
+
     @property
     def originals(self) -> int:
         """Number of original units."""
@@ -42,6 +51,8 @@ def mirror(length: int, bands: int, generator: torch.Generator) -> Mirror:
     """
     import torch
 
+    if length < 4 * bands:
+        return _short(length)
     source = torch.full((length,), -1, dtype=torch.int64)
     sign = torch.zeros(length, dtype=torch.int8)
     order = [torch.randperm(bands, generator=generator) for _ in range(-(-length // bands))]
@@ -57,3 +68,16 @@ def mirror(length: int, bands: int, generator: torch.Generator) -> Mirror:
         source[second], sign[second] = ids[torch.randperm(pairs, generator=generator)], -1
         used += pairs
     return Mirror(source, sign, band)
+
+
+def _short(length: int) -> Mirror:
+    """Originals, then what has no partner, then the images: no pair may be adjacent by chance."""
+    import torch
+
+    pairs = length // 2
+    ids = torch.arange(pairs)
+    alone = torch.full((length - 2 * pairs,), -1)
+    source = torch.cat([ids, alone, ids])
+    sign = torch.cat([torch.ones(pairs), torch.zeros(len(alone)), -torch.ones(pairs)]).to(torch.int8)
+    bands = torch.cat([ids, torch.zeros(len(alone), dtype=torch.int64), ids])
+    return Mirror(source, sign, bands)

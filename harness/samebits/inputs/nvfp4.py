@@ -17,6 +17,10 @@ BLOCK = 16
 """Elements that share a scale."""
 BANDS = ((104, 126), (72, 104), (40, 72), (8, 40))
 """e4m3 codes of the block scales, one band for each of the four blocks in 64 elements: 48..448 down to 2**-6."""
+SPREAD = {1: (0,), 2: (0, 3), 3: (0, 2, 3)}
+"""Which bands the pairs of a short sum take: as far apart as may be."""
+LONE = 24
+"""e4m3 code of the scale of a block that has no partner: 2**-4."""
 ORDINARY = (52, 60)
 """e4m3 codes of the scales of ordinary rows: around 1."""
 ALPHA = 2.0**-10
@@ -36,7 +40,8 @@ class Nvfp4Operands:
     w_scale: Tensor
     """uint8 bits of e4m3 [n, k/16], not swizzled."""
     alpha: float
-    seed: int
+    order: Tensor
+    """int64 [k/16]: the blocks, each followed by its negative."""
 
     def activations(self, dtype: torch.dtype) -> Tensor:
         """[rows, k] in bf16 or fp16 whose quantisation with global scale 1 gives `x` and `x_scale` back.
@@ -48,10 +53,7 @@ class Nvfp4Operands:
 
     def reordered(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(x, x_scale, w, w_scale) with the blocks of the reduction axis permuted alike."""
-        import torch
-
-        blocks = self.x_scale.shape[1]
-        order = torch.randperm(blocks, generator=torch.Generator().manual_seed(self.seed + 1)).to(self.x.device)
+        blocks, order = self.x_scale.shape[1], self.order
 
         def move(t: Tensor) -> Tensor:
             return t.reshape(-1, blocks, BLOCK // 2).index_select(1, order).flatten(1)
@@ -98,7 +100,10 @@ def nvfp4_gemm(
     x = torch.where(m.sign[None, :, None] < 0, x0[:, place] ^ 8, x0[:, place])
     w = w0[:, place]
     plain, plain_scale = _codes(rows, blocks, g), torch.randint(*ORDINARY, (rows, blocks), generator=g)
-    x, w = torch.where(partnered, x, _codes(rows, blocks, g)), torch.where(partnered, w, 0)
+    # A block without a partner is small beside the pairs: it survives or not by when it is added.
+    alone = (m.sign == 0)[None, :]
+    x, w = torch.where(partnered, x, _codes(rows, blocks, g)), torch.where(partnered, w, _codes(n, blocks, g))
+    sx, sw = torch.where(alone, LONE, sx), torch.where(alone, LONE, sw)
     alternate = torch.arange(rows) % 2 == 0 if kind == "mixed" else torch.full((rows,), kind == "stratified")
     x = torch.where(alternate[:, None, None], x, plain)
     sx = torch.where(alternate[:, None], sx, plain_scale)
@@ -110,7 +115,7 @@ def nvfp4_gemm(
         pack(w).to(device),
         sw.to(torch.uint8).to(device),
         ALPHA,
-        seed,
+        m.paired().to(device),
     )
 
 
@@ -127,8 +132,9 @@ def _scales(rows: int, band: Tensor, source: Tensor, g: torch.Generator) -> Tens
     """[rows, blocks] e4m3 codes: each original draws from its band, its mirror image has the same."""
     import torch
 
-    low = torch.tensor([b[0] for b in BANDS])[band]
-    high = torch.tensor([b[1] for b in BANDS])[band]
+    which = torch.tensor(SPREAD.get(int(band.max()) + 1, tuple(range(len(BANDS)))))[band]
+    low = torch.tensor([b[0] for b in BANDS])[which]
+    high = torch.tensor([b[1] for b in BANDS])[which]
     originals = max(1, int(source.max()) + 1)
     drawn = torch.rand(rows, originals, generator=g)[:, source.clamp(min=0)]
     return (low + (drawn * (high - low)).floor()).to(torch.int64)
