@@ -184,6 +184,8 @@ def _finding(result: CaseResult, finding: Finding) -> Iterator[str]:
     parts = invariance.segments(details)
     if parts:
         yield from _field("map", invariance.words(parts))
+    if details.get("smallest"):
+        yield from _field("smallest", str(details["smallest"]))
 
 
 def _element(title: str, element: Element) -> Iterator[str]:
