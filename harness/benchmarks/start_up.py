@@ -52,14 +52,15 @@ def main(n: int) -> None:
             first = starts(supervisor, "template")
             warm = [starts(supervisor, "template") for _ in range(n)]
     share = statistics.median(warm) / statistics.median(cold)
-    print(
-        f"cold interpreter        {1e3 * statistics.median(cold):9.1f} ms   ({1e3 * min(cold):.1f} .. {1e3 * max(cold):.1f})"
-    )
-    print(f"first suite, template   {1e3 * first:9.1f} ms")
-    print(
-        f"second and later suites {1e3 * statistics.median(warm):9.1f} ms   ({1e3 * min(warm):.1f} .. {1e3 * max(warm):.1f})"
-    )
+    print(f"cold interpreter        {_words(cold)}")
+    print(f"first suite, template   {_words([first])}")
+    print(f"second and later suites {_words(warm)}")
     print(f"share of a cold start   {100 * share:9.1f} %    (at most 10 %)")
+
+
+def _words(seconds: list[float]) -> str:
+    median, least, most = (1e3 * f(seconds) for f in (statistics.median, min, max))
+    return f"{median:9.1f} ms   ({least:.1f} .. {most:.1f})"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,10 @@ from samebits.isolate.worker import DEVICE_EXIT
 TAIL = 4000
 """Characters of standard error and of stacks that are kept."""
 _CUDA = re.compile(r".*(CUDA error|CUDA_ERROR_|cudaError|device-side assert).*")
+_MACHINERY = re.compile(
+    r"^  File .*(/pluggy/|/_pytest/|/samebits/(isolate|plugin|session)/|<frozen )|"
+    r"^Extension modules:"
+)
 _MEMORY = re.compile(r"std::bad_alloc|MemoryError|OutOfMemoryError|can't allocate memory|Cannot allocate memory")
 
 
@@ -62,7 +66,7 @@ def describe(
         oom: the kernel has killed for memory meanwhile.
         hang: the message, if it was killed for its deadline.
     """
-    stderr, stack = _read(folder / "stderr", stderr_from)[-TAIL:].strip(), _read(folder / "stacks")[-TAIL:].strip()
+    stderr, stack = _read(folder / "stderr", stderr_from)[-TAIL:].strip(), _stack(_read(folder / "stacks"))
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     name = _signal_name(number)
@@ -82,6 +86,11 @@ def describe(
     else:
         kind, message = "exit", f"the process left with exit code {code} {where}"
     return Death(kind, message, case, name, code, stderr, stack, core, device)
+
+
+def _stack(text: str) -> str:
+    """The latest calls come first; those of test runners and of ourselves say nothing."""
+    return "\n".join(line for line in text.splitlines() if not _MACHINERY.search(line))[:TAIL].strip()
 
 
 def _signal_name(number: int | None) -> str | None:
