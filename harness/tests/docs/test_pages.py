@@ -72,6 +72,13 @@ def test_no_option_of_the_reference_is_gone():
     assert set(re.findall(r"`(--?[a-z][a-z-]*)", read("reference/cli.md"))) <= known
 
 
+def test_every_option_of_the_plugin_is_on_its_page():
+    source = (ROOT / "harness/samebits/plugin/options.py").read_text()
+    known = set(re.findall(r'"(--samebits-[\w-]+)"', source))
+    assert known
+    assert set(re.findall(r"^\| `(--samebits-[\w-]+)`", read("how-to/pytest.md"), re.MULTILINE)) == known
+
+
 def test_every_exit_code_is_in_the_reference():
     rows = re.findall(r"^\| (\d) \| (.*?) \|", read("reference/exit-codes.md"), re.MULTILINE)
     assert dict(rows) == {str(int(code)): MEANING[code] for code in ExitCode}
