@@ -55,8 +55,9 @@ def workspaces(kernel: Kernel) -> Mapping[str, Callable[[int], Kernel]]:
 
 def fill_scale_padding(buffer: Tensor, rows: int, columns: int, byte: int) -> Tensor:
     """A swizzled buffer of rows x columns scales whose padding holds `byte`."""
-    import samebits_kernels
     import torch
+
+    import samebits_kernels
 
     real = samebits_kernels.swizzle_scales(torch.ones(rows, columns, dtype=torch.uint8, device=buffer.device))
     filled = torch.where(real.view(torch.uint8) == 1, buffer.view(torch.uint8), byte)

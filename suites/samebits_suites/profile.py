@@ -8,11 +8,16 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
+from samebits.checks import IDS
 from samebits.errors import UsageError
 
 VARIABLE = "SAMEBITS_PROFILE"
 PROFILES = ("default", "nightly")
 T = TypeVar("T")
+
+ONE_PROCESS = tuple(i for i in IDS if i not in ("processes", "flag"))
+"""Checks that start no processes of their own. Ten fresh processes a case are some four seconds, so the default
+profile spends them on a few cases of every kernel, and the nightly one on all."""
 
 
 def profile() -> str:
@@ -30,3 +35,8 @@ def profile() -> str:
 def by_profile(default: T, nightly: T) -> T:
     """`nightly` in the nightly profile, else `default`."""
     return nightly if profile() == "nightly" else default
+
+
+def most_checks() -> tuple[str, ...] | None:
+    """For `checks=`: `ONE_PROCESS`, or all that apply in the nightly profile."""
+    return by_profile(ONE_PROCESS, None)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import samebits
 from samebits import Subject
+from samebits.engine.suite import FLAG
 from samebits_suites import kernels
-from samebits_suites.profile import by_profile
+from samebits_suites.constructed import chained_mm, chained_sum
+from samebits_suites.profile import by_profile, most_checks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from samebits.engine.subject import Kernel
+    from samebits.inputs import Nvfp4Operands
 
 PUBLIC = (
     (256, 128, 8192), (512, 256, 8192), (256, 256, 4096), (241, 160, 4096), (401, 352, 3968), (333, 320, 2016),
@@ -23,16 +27,22 @@ EDGES = (16, 32, 48, 64)
 """K of one scale block up to one block of the swizzled layout."""
 LAYERS = ((4096, 4096), (14336, 4096), (4096, 14336), (7168, 2048), (2048, 7168), (8192, 8192))
 """(N, K) of real models."""
+SHORT = ("batch-size", "solo", "permutation", "neighbours", "padding", "out-contract")
+"""The checks that say most in few launches, where one launch takes milliseconds."""
+CONTROL = ("batch-size", "solo")
 ROWS = 48
 DTYPES = ("bfloat16", "float16")
 
-suite = samebits.Suite("scaled_mm", summary="NVFP4 scaled matrix product: packed rows, and bf16/fp16 rows through quantise")
+suite = samebits.Suite(
+    "scaled_mm", summary="NVFP4 scaled matrix product: packed rows, and bf16/fp16 rows through quantise"
+)
 
 
 def scaled_mm(seed: int, n: int, k: int, dtype: str, backend: str) -> Subject:
     """Rows are packed data [K/2] and plain block scales [K/16]; weights are prepared once."""
-    import samebits_kernels
     import torch
+
+    import samebits_kernels
 
     operands = samebits.inputs.nvfp4_gemm(ROWS, n, k, seed=seed)
     kept = getattr(torch, dtype)
@@ -50,14 +60,14 @@ def scaled_mm(seed: int, n: int, k: int, dtype: str, backend: str) -> Subject:
 
     weight = Weight(operands.w, operands.w_scale, backend)
     kernel = made(weight)
-    x, x_scale, w, w_scale = operands.reordered()
+    moved = _orders(operands)
     return Subject(
         kernel,
         (operands.x, operands.x_scale),
         name=f"scaled_mm N={n} K={k} {dtype} on {backend}",
         out=kernel,
-        reordered=(made(Weight(w, w_scale, backend)), (x, x_scale)),
-        addends=k,
+        reordered=None if moved is None else (made(Weight(moved[2], moved[3], backend)), moved[:2]),
+        addends=None if moved is None else k,
         poisons={"scale padding": lambda byte: made(weight, byte), **kernels.workspaces(kernel)},
         derive=False,
         **kernels.declared("scaled_mm", backend),
@@ -66,8 +76,9 @@ def scaled_mm(seed: int, n: int, k: int, dtype: str, backend: str) -> Subject:
 
 def quantised_mm(seed: int, n: int, k: int, dtype: str, backend: str) -> Subject:
     """Rows are activations: quantised with a static global scale, then multiplied."""
-    import samebits_kernels
     import torch
+
+    import samebits_kernels
 
     operands = samebits.inputs.nvfp4_gemm(ROWS, n, k, seed=seed)
     kept = getattr(torch, dtype)
@@ -99,6 +110,22 @@ def quantised_mm(seed: int, n: int, k: int, dtype: str, backend: str) -> Subject
     )
 
 
+def split_k(seed: int, n: int, k: int) -> Subject:
+    """The same function in plain torch, with K split in four below M = 8."""
+    import torch
+
+    from samebits.inputs.nvfp4 import dequantise
+
+    operands = samebits.inputs.nvfp4_gemm(ROWS, n, k, seed=seed)
+    w = dequantise(operands.w, operands.w_scale).float()
+
+    def kernel(a: Tensor, a_scale: Tensor) -> Tensor:
+        splits = 4 if a.shape[0] < 8 else 1
+        return (chained_mm(dequantise(a, a_scale).float(), w, splits) * operands.alpha).to(torch.bfloat16)
+
+    return Subject(kernel, (operands.x, operands.x_scale), name="split K below M=8", addends=k, derive=False)
+
+
 class Weight:
     """Weights with plain scales, prepared for a backend when first needed: a twin may never run."""
 
@@ -116,8 +143,67 @@ class Weight:
         return self._prepared
 
 
+def _orders(operands: Nvfp4Operands) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """The operands with their K-blocks in the order that shows most; None where no order can show.
+
+    The product of two blocks is exact in fp32 and a sum of two commutes, so it takes three blocks. Of three or
+    four, most permutations change no bit.
+    """
+    import torch
+
+    from samebits.inputs.nvfp4 import BLOCK, dequantise
+
+    blocks = operands.x_scale.shape[1]
+    if blocks <= 2:
+        return None
+    if blocks > 4:
+        return operands.reordered()
+    x, w = dequantise(operands.x, operands.x_scale), dequantise(operands.w, operands.w_scale)
+    parts = torch.einsum("mbk,nbk->bmn", x.unflatten(1, (-1, BLOCK)), w.unflatten(1, (-1, BLOCK))).float()
+    sums = {o: chained_sum(parts[list(o)].transpose(0, 1)) for o in itertools.permutations(range(blocks))}
+    plain = sums[tuple(range(blocks))]
+    best = max(sums, key=lambda o: int((sums[o] != plain).sum()))
+
+    def move(t: Tensor) -> Tensor:
+        return t.unflatten(1, (blocks, -1))[:, list(best)].flatten(1).contiguous()
+
+    return move(operands.x), move(operands.x_scale), move(operands.w), move(operands.w_scale)
+
+
 for _m, _n, _k in PUBLIC:
+    first = (_n, _k) == (256, 4096)
     suite.case(
-        name="public", n=[_n], k=[_k], dtype=DTYPES, backend=["cpu"],
-        needs=kernels.needs("cpu"), max_batch=by_profile(64, _m),
+        name="public", n=[_n], k=[_k], dtype=DTYPES if first else by_profile(DTYPES[:1], DTYPES), backend=["cpu"],
+        needs=kernels.needs("cpu"), checks=None if first else most_checks(), max_batch=by_profile(48, _m),
     )(scaled_mm)  # fmt: skip
+suite.case(
+    name="public", n=[by_profile(32, 320)], k=[by_profile(512, 2016)], dtype=DTYPES, backend=["reference"],
+    checks=by_profile(SHORT, None), max_batch=by_profile(24, 333),
+)(scaled_mm)  # fmt: skip
+suite.case(
+    name="edge", n=[24], k=EDGES, dtype=by_profile(DTYPES[:1], DTYPES), backend=["cpu"], needs=kernels.needs("cpu"),
+    checks=by_profile(SHORT, None), max_batch=by_profile(129, 1024),
+)(scaled_mm)  # fmt: skip
+suite.case(
+    name="edge", n=[24], k=by_profile(EDGES[2:3], EDGES), dtype=["bfloat16"], backend=["reference"],
+    checks=by_profile(SHORT, None), max_batch=by_profile(32, 257),
+)(scaled_mm)  # fmt: skip
+for _n, _k in LAYERS:
+    suite.case(
+        name="layer", n=[_n], k=[_k], dtype=["bfloat16"], backend=["cpu"], needs=kernels.needs("cpu"),
+        checks=by_profile(SHORT, None), max_batch=by_profile(5, 129),
+    )(scaled_mm)  # fmt: skip
+suite.case(
+    name="quantised", n=[320], k=[2016], dtype=DTYPES, backend=["cpu"], needs=kernels.needs("cpu"),
+    checks=most_checks(), max_batch=by_profile(48, 1024),
+)(quantised_mm)  # fmt: skip
+suite.case(
+    name="quantised", n=[32], k=[256], dtype=["bfloat16"], backend=["reference"],
+    checks=by_profile(SHORT, None), max_batch=by_profile(24, 257),
+)(quantised_mm)  # fmt: skip
+
+suite.control(
+    name="free_mode", n=[256], k=[4096], dtype=["bfloat16"], backend=["cpu"], env={FLAG: "0"},
+    needs=kernels.needs("cpu"), checks=CONTROL, max_batch=64,
+)(scaled_mm)  # fmt: skip
+suite.control(name="split_k", n=[16], k=[256], checks=CONTROL, max_batch=16)(split_k)

@@ -180,8 +180,10 @@ class Bench:
         """Which share of the output elements shows a change of the accumulation order, on this data."""
         from samebits import inputs
 
+        # The twin knows the author's rows only: the pool may hold derived ones, too, or fewer.
+        rows = self.subject.rows if self.subject.reordered is not None else self.pool
         return inputs.sensitivity(
-            self.subject.fn, self.pool, reordered=self.subject.reordered, addends=self.subject.addends
+            self.subject.fn, rows, reordered=self.subject.reordered, addends=self.subject.addends
         )
 
     @cached_property
