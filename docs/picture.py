@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -21,23 +22,10 @@ from rich.text import Text
 TARGET = Path(__file__).parent / "_static" / "terminal.svg"
 WIDTH = 108
 COMMANDS = (
-    (("samebits", "list", "--checks"), 26),
-    (
-        (
-            "samebits",
-            "check",
-            "torch.nn.functional:silu",
-            "--rows",
-            "1007:float32",
-            "--check",
-            "batch-size",
-            "--check",
-            "duplicates",
-        ),
-        24,
-    ),
+    (("samebits", "run", "quantise", "--case", "quantise-*", "--case", "dynamic_scale*"), 20),
+    (("samebits", "check", "torch.nn.functional:silu", "--rows", "1007:float32", "--check", "duplicates"), 26),
 )
-"""(command, lines shown of its last screen)."""
+"""(command, last lines shown). A few cases are enough for a picture."""
 
 
 def record(command: tuple[str, ...], folder: Path) -> tuple[str, int]:
@@ -98,13 +86,13 @@ def main() -> None:
             lines = screen(output)
             while lines and not lines[-1].plain.strip():
                 lines.pop()
-            console.print(Text(f"$ {' '.join(command)}", style="bold"))
+            console.print(Text(f"$ {shlex.join(command)}", style="bold"))
             if len(lines) > shown:
                 console.print(Text(f"  ... {len(lines) - shown} lines ...", style="dim"))
             for line in lines[-shown:]:
                 console.print(line, soft_wrap=True)
             console.print()
-            print(f"exit {code}: {' '.join(command)}, {len(lines)} lines")
+            print(f"exit {code}: {shlex.join(command)}, {len(lines)} lines")
     TARGET.write_text(console.export_svg(title="samebits", theme=DIMMED_MONOKAI))
 
 
