@@ -181,8 +181,8 @@ suite.case(
     checks=by_profile(SHORT, None), max_batch=by_profile(24, 333),
 )(scaled_mm)  # fmt: skip
 suite.case(
-    name="edge", n=[24], k=EDGES, dtype=by_profile(DTYPES[:1], DTYPES), backend=["cpu"], needs=kernels.needs("cpu"),
-    checks=by_profile(SHORT, None), max_batch=by_profile(129, 1024),
+    name="edge", n=[24], k=EDGES, dtype=by_profile(DTYPES[:1], DTYPES), backend=["cpu"],
+    needs=kernels.needs("cpu"), checks=by_profile(SHORT, None), max_batch=by_profile(129, 1024),
 )(scaled_mm)  # fmt: skip
 suite.case(
     name="edge", n=[24], k=by_profile(EDGES[2:3], EDGES), dtype=["bfloat16"], backend=["reference"],
