@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -109,7 +109,10 @@ class CaseItem(_SuiteItem):
 
         reason = self.case.needs() if self.case.needs is not None else None
         if reason is not None:
-            pytest.skip(reason)
+            record = self.record()
+            record.take({"type": "skip", "reason": reason})
+            self.stash[FACTS] = facts(self, record)
+            _skip(reason)
         self.judge(self._run(on_check(self.config)))
 
     def _run(self, on_check: Any) -> Any:
@@ -180,16 +183,19 @@ class PowerItem(_SuiteItem):
         told = self.config.stash[Ledger.KEY].verdicts(self.ledger_key)
         missing = [case.id for case in self.parent.suite if case.id not in told]
         if missing:
-            pytest.skip(
-                f"judged where the whole suite runs: {len(missing)} of {len(self.parent.suite)} cases did not"
-            )
+            total = len(self.parent.suite)
+            _skip(f"judged where the whole suite runs: {len(missing)} of {total} cases did not")
         if not all(v.ok for v in told.values()):
-            pytest.skip("cases of the suite failed")
+            _skip("cases of the suite failed")
         verdict = judge_suite([(Expect(case.expect), told[case.id]) for case in self.parent.suite])
         if verdict.label == "skipped":
-            pytest.skip(verdict.detail)
+            _skip(verdict.detail)
         if not verdict.ok:
             raise CaseError(f"suite {self.parent.suite.name}: {verdict.label}\n  {verdict.detail}")
+
+
+def _skip(reason: str) -> NoReturn:
+    raise pytest.skip.Exception(reason, _use_item_location=True)
 
 
 def _importable(module: str, root: Path) -> None:

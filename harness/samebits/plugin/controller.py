@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from samebits.isolate.protocol import Death, Job
     from samebits.isolate.supervisor import Supervisor
 
+LINES = 20
+"""Of a dead process's standard error and stacks."""
 ENTRY = "samebits.plugin.worker:run_items"
 CUDA = (
     "samebits: {what} started CUDA in this process\n"
@@ -154,7 +156,13 @@ class Controller:
             self._warn(item, warning)
         reports = [self._report(item, m["data"]) for m in answer.of("report")]
         if answer.lost is not None:
-            yield _made(item, "setup", "failed", f"{_machine(answer.lost)}", 0.0)
+            yield _made(
+                item,
+                "setup",
+                "failed",
+                _words(f"infrastructure: {answer.lost.message}: the test did not run", answer.lost),
+                0.0,
+            )
             return
         for missing in answer.of("missing"):
             yield _made(item, "setup", "failed", missing["text"], 0.0)
@@ -171,10 +179,9 @@ class Controller:
         yield _made(item, "teardown", "passed", None, 0.0)
 
     def _death(self, item: pytest.Item, answer: Answer) -> pytest.TestReport:
-        from samebits.report.model import CaseRecord, SuiteRecord
-        from samebits.report.terminal import render_case
+        from samebits.report.model import CaseRecord
 
-        case = isinstance(item, CaseItem)
+        assert answer.death is not None
         record = item.record() if isinstance(item, CaseItem) else CaseRecord(item.name)
         for message in answer.of("check"):
             record.take(message)
@@ -186,10 +193,11 @@ class Controller:
             except CaseError as error:
                 text = str(error)
         else:
-            text = render_case(SuiteRecord(item.nodeid.rpartition("::")[0], cases={item.name: record}), record)
+            label, said = record.verdict.label, answer.death.message
+            text = _words(said if said.startswith(label) else f"{label}: {said}", answer.death)
         report = _made(item, "call", "failed" if text else "passed", text, answer.seconds)
         report.user_properties = list(item.user_properties)
-        if case:
+        if FACTS in item.stash:
             report.samebits = item.stash[FACTS]  # type: ignore[attr-defined]
         return report
 
@@ -244,11 +252,13 @@ def _made(item: pytest.Item, when: Any, outcome: Any, text: str | None, seconds:
     )  # fmt: skip
 
 
-def _machine(death: Death) -> str:
-    lines = [f"infrastructure: {death.message}", "  the test did not run"]
-    for title, text in (("stderr", death.stderr), ("stack", death.stack)):
-        if text:
-            lines += [f"  {title}", *(f"    {line}" for line in text.splitlines()[-20:])]
+def _words(headline: str, death: Death) -> str:
+    lines = [headline]
+    lines += [f"  device     {death.device_error}"] if death.device_error else []
+    lines += [f"  core dump  {death.core}"] if death.core else []
+    shown = {"stderr": death.stderr.splitlines()[-LINES:], "stack": death.stack.splitlines()[:LINES]}
+    for title, text in shown.items():
+        lines += [f"  {title}", *(f"    {line}" for line in text)] if text else []
     return "\n".join(lines)
 
 

@@ -42,28 +42,30 @@ def batch_invariant(request: pytest.FixtureRequest) -> Callable[..., CaseResult]
         except SamebitsError as error:
             found = getattr(error, "result", None)
             if found is not None:
-                _keep(item, found, str(found.status))
+                _keep(item, found)
             raise error.with_traceback(None) from None
-        _keep(item, result, "invariant")
+        _keep(item, result)
         return result
 
     return check
 
 
-def _keep(item: pytest.Item, result: CaseResult, label: str) -> None:
+def _keep(item: pytest.Item, result: CaseResult) -> None:
+    from samebits.engine.verdict import judge
     from samebits.report.junit import properties
 
     item.user_properties.extend(properties(result))
     said = [c for c in result.checks if str(c.status) != "skipped"]
+    now = judge(result)
     before: dict[str, Any] = item.stash.get(
         FACTS, {"pairs": 0, "launches": 0, "seconds": 0.0, "checks": [], "ok": True}
     )
+    told = (
+        before if not before["ok"] else {"label": now.label, "detail": now.detail, "exit_code": int(now.exit_code)}
+    )
     item.stash[FACTS] = {
-        "suite": str(item.path), "case": item.name, "expect": "invariant",
-        "ok": before["ok"] and label == "invariant",
-        "label": label if before["ok"] else before["label"],
-        "detail": result.findings[0].message if result.findings else "",
-        "exit_code": 0 if label == "invariant" else 1,
+        "suite": str(item.path), "case": item.name, "expect": "invariant", "ok": before["ok"] and now.ok,
+        **{k: told[k] for k in ("label", "detail", "exit_code")},
         "pairs": before["pairs"] + sum(c.pairs for c in said),
         "launches": before["launches"] + sum(c.launches for c in said),
         "seconds": before["seconds"] + sum(c.seconds for c in said),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 PROFILES = ("dev", "ci", "nightly")
-SCOPED = ("no", "each", "loadgroup", "loadfile")
-"""xdist modes that do not split the suite of a file over workers."""
+GROUPS_WORK = hasattr(pytest.Item, "_nodeid")
+"""pytest-xdist 3.8 renames items of a group through an attribute that pytest 9.2 no longer has."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ def header(config: pytest.Config, settings: Settings) -> str:
     lines = [f"samebits: each suite in a fresh process (start: {settings.start}), seed {settings.seed}"]
     if not settings.isolate:
         lines = [f"samebits: isolation is off ({settings.why_off}): tests run in this process"]
-    if (mode := config.getoption("dist", "no")) not in SCOPED:
-        lines.append(f"samebits: --dist {mode} may split a suite over workers; --dist loadgroup does not")
+    together = ("no", "each", "loadfile", *(["loadgroup"] if GROUPS_WORK else []))
+    if (mode := config.getoption("dist", "no")) not in together:
+        lines.append(f"samebits: --dist {mode} may split a suite over workers; --dist loadfile does not")
     return "\n".join(lines)
 
 

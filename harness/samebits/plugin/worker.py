@@ -27,19 +27,20 @@ SILENT: Mapping[str, Any] = {
     "numprocesses": None, "maxprocesses": None, "dist": "no", "distload": False, "tx": [], "looponfail": False,
     "forked": False,
 }  # fmt: skip
-WRITERS = ("terminalreporter", "lfplugin", "nfplugin", "stepwiseplugin", "pytest_forked")
-"""Plugins that would print or write what is the parent's to print or write, or fork once more."""
+OTHERS = ("lfplugin", "nfplugin", "stepwiseplugin", "pytest_forked")
+"""Plugins that would write what is the parent's to write, or fork once more."""
 
 
 def run_items(payload: Mapping[str, Any], channel: Channel) -> None:
     """Entry of a worker."""
-    import samebits
+    import samebits.plugin
 
     sys.path[:] = payload["path"]
     os.chdir(payload["dir"])
     sys.argv = ["pytest", *payload["args"]]
-    # An installed plugin has its package's asserts rewritten, and pytest warns of one that is imported already.
-    samebits.__doc__ = f"{samebits.__doc__}\nPYTEST_DONT_REWRITE"
+    for module in (samebits, samebits.plugin):
+        # A plugin's asserts are rewritten when it is imported, and pytest warns of one that is there already.
+        module.__doc__ = f"{module.__doc__}\nPYTEST_DONT_REWRITE"
     server = Server(payload, channel)
     code = pytest.main(list(payload["args"]), plugins=[server])
     if not server.ended:
@@ -81,11 +82,15 @@ class Server:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Only the files of these items; nothing that prints or writes for a whole session."""
+        """Only the files of these items; nothing that writes for a whole session."""
         config.args = list(self._payload["files"])
-        for name in WRITERS:
+        for name in OTHERS:
             if config.pluginmanager.hasplugin(name):
                 config.pluginmanager.unregister(name=name)
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Where the parent finds it."""
+        sys.stderr.write(f"{excrepr}\n")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Why items are missing."""
