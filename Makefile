@@ -19,7 +19,7 @@ lint: $(INSTALLED)
 	git ls-files 'kernels/*.cu' 'kernels/*.cuh' 'kernels/*.h' 'kernels/*.cpp' | xargs -r $(BIN)/clang-format --dry-run -Werror
 
 docs: $(INSTALLED)
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 build: $(INSTALLED)  ## Compile the kernels now, not at their first call.
 	$(BIN)/samebits-kernels build

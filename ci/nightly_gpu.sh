@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 evidence=${EVIDENCE:-evidence}
 mkdir -p "$evidence"
-export CI=true SAMEBITS_PROFILE=nightly
+export CI=true SAMEBITS_PROFILE=nightly PYTHONUNBUFFERED=1
 
 make .venv
 .venv/bin/samebits doctor | tee "$evidence/doctor.txt"

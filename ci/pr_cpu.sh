@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 evidence=${EVIDENCE:-evidence}
 mkdir -p "$evidence"
+export CI=true PYTHONUNBUFFERED=1
 
 make .venv
 if [[ -n ${PYTEST:-} ]]; then
