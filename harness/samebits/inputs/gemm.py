@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KINDS = ("mixed", "stratified", "ordinary")
-EXPONENTS = (12, 5, -3, -12)
+EXPONENTS = (12, 3, -3, -9)
 """Bands of the stratified design: powers of two of the row's magnitudes, one of each in every four places."""
 FP8_BANDS = ((104, 126), (72, 104), (40, 72), (8, 40))
 """The same for fp8, as codes of e4m3: 48..448 down to 2**-6."""
-JITTER = 2
+JITTER = 1
 """Powers of two by which a place may lie beside its band."""
 
 
@@ -77,14 +77,17 @@ def gemm(
     originals = max(1, m.originals)
     if kept.itemsize == 1:
         # Three mantissa bits make products of few bits: both operands need the bands, and the whole format.
-        band = _band_of_originals(m.band, m.source)
+        band = m.original_bands
         x0, w0 = _fp8_magnitudes(rows, band, g), _fp8_magnitudes(n, band, g)
         scale = torch.ones(k, dtype=torch.float64)
     else:
         jitter = torch.randint(-JITTER, JITTER + 1, (originals,), generator=g)[place]
         scale = torch.ldexp(torch.ones(k, dtype=torch.float64), torch.tensor(EXPONENTS)[m.band] + jitter)
+        largest = m.original_bands == 0
         w0 = _round(torch.randn(n, originals, generator=g, dtype=torch.float64), kept)
         x0 = _round(torch.randn(rows, originals, generator=g, dtype=torch.float64), kept)
+        # Products of one sign: see `mirror`.
+        x0, w0 = torch.where(largest, x0.abs(), x0), torch.where(largest, w0.abs(), w0)
     w = w0[:, place] * (m.sign != 0)
     stratified = x0[:, place] * sign * scale
     ordinary = torch.randn(rows, k, generator=g, dtype=torch.float64)
@@ -95,24 +98,14 @@ def gemm(
     return GemmOperands(x.to(kept).to(device), w.to(kept).to(device), m.paired().to(device))
 
 
-def _band_of_originals(band: Tensor, source: Tensor) -> Tensor:
-    """[originals]: the band of each original unit."""
-    import torch
-
-    out = torch.zeros(max(1, int(source.max()) + 1), dtype=torch.int64)
-    placed = source >= 0
-    out[source[placed]] = band[placed]
-    return out
-
-
 def _fp8_magnitudes(rows: int, band: Tensor, g: torch.Generator) -> Tensor:
-    """float64 [rows, originals] of e4m3 values, each from its band of codes, of either sign."""
+    """float64 [rows, originals] of e4m3 values, each from its band of codes; the largest are positive."""
     import torch
 
     low = torch.tensor([b[0] for b in FP8_BANDS])[band]
     high = torch.tensor([b[1] for b in FP8_BANDS])[band]
     code = low + (torch.rand(rows, len(band), generator=g) * (high - low)).floor().long()
-    sign = torch.randint(0, 2, code.shape, generator=g) * 128
+    sign = torch.randint(0, 2, code.shape, generator=g) * 128 * (band > 0)
     return (code + sign).to(torch.uint8).view(torch.float8_e4m3fn).double()
 
 

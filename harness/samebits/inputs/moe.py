@@ -75,9 +75,9 @@ def moe(
 
     w2 = expand(down.w, hidden)
     w2[1::2] ^= 0x88  # both nibbles' signs
-    # Ordinary rows leave GEMM 1 around 2**9 with ALPHA; one step further keeps the products of gate and up
+    # Ordinary rows leave GEMM 1 around 2**11 with ALPHA; further down, the products of gate and up stay
     # inside fp16.
-    w1_alphas = torch.full((experts,), up.alpha * 2.0**-6)
+    w1_alphas = torch.full((experts,), up.alpha * 2.0**-10)
     return MoeOperands(
         hidden=up.activations(kept).to(device),
         logits=_logits(rows, experts, routing, g).to(device),

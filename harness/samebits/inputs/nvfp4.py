@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 BLOCK = 16
 """Elements that share a scale."""
-BANDS = ((104, 126), (72, 104), (40, 72), (8, 40))
-"""e4m3 codes of the block scales, one band for each of the four blocks in 64 elements: 48..448 down to 2**-6."""
+BANDS = ((120, 127), (56, 80), (40, 64), (24, 48))
+"""e4m3 codes of the block scales, one band for each of the four blocks in 64 elements: 256..448, 1..7, 1/4..1.9,
+1/16..1/2. The first is narrow, so that two tiles nearly cancel; products of the others straddle the last bit of
+running sums of the first."""
 SPREAD = {1: (0,), 2: (0, 3), 3: (0, 2, 3)}
 """Which bands the pairs of a short sum take: as far apart as may be."""
 LONE = 24
 """e4m3 code of the scale of a block that has no partner: 2**-4."""
 ORDINARY = (52, 60)
 """e4m3 codes of the scales of ordinary rows: around 1."""
-ALPHA = 2.0**-10
+ALPHA = 2.0**-6
 """Brings the outputs of both kinds of rows into the normal range of bf16 and of fp16."""
 
 
@@ -92,10 +94,13 @@ def nvfp4_gemm(
         raise UsageError("K is a whole number of blocks", found=f"K = {k}", allowed="multiples of 16")
     g = torch.Generator().manual_seed(seed)
     blocks = k // BLOCK
-    m = mirror(blocks, len(BANDS), g)
+    m = mirror(blocks, len(BANDS), g, tile=len(BANDS))
     originals, place = max(1, m.originals), m.source.clamp(min=0)
     x0, sx = _codes(rows, originals, g), _scales(rows, m.band, m.source, g)
     w0, sw = _codes(n, originals, g), _scales(n, m.band, m.source, g)
+    # Products of one sign in the largest band: see `mirror`.
+    largest = m.original_bands[None, :, None] == 0
+    x0, w0 = torch.where(largest, x0 & 7, x0), torch.where(largest, w0 & 7, w0)
     partnered = (m.sign != 0)[None, :, None]
     x = torch.where(m.sign[None, :, None] < 0, x0[:, place] ^ 8, x0[:, place])
     w = w0[:, place]
