@@ -173,7 +173,7 @@ class PowerItem(_SuiteItem):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """The suite's file."""
-        return self.path, None, f"{self.parent.suite.name}::power"
+        return self.path, 0, f"{self.parent.suite.name}::power"
 
     def runtest(self) -> None:
         """Judge the suite by what its cases said, if all of it ran here."""
