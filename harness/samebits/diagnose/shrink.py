@@ -90,12 +90,13 @@ def _fewest_columns(bench: Bench, rows: tuple[Tensor, ...], position: int, start
 
     piece = of // 2
     while piece >= 1 and bench.launches - start < MAX_LAUNCHES:
-        for first in range(0, of, piece):
+        # Pieces that are zero already need no trial: of 200,000 columns most soon are.
+        for number in sorted(set((keep.nonzero().reshape(-1) // piece).tolist())):
             if bench.launches - start >= MAX_LAUNCHES:
                 break
             trial = keep.clone()
-            trial[first : first + piece] = False
-            if bool(keep[first : first + piece].any()) and bool(trial.any()) and fails(trial):
+            trial[number * piece : (number + 1) * piece] = False
+            if bool(trial.any()) and fails(trial):
                 keep = trial
         piece //= 2
     return int(keep.sum()), of
