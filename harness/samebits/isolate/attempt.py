@@ -16,6 +16,7 @@ from samebits.isolate.death import describe, oom_kills
 from samebits.isolate.journal import JournalReader
 from samebits.isolate.process import STARTUP, Worker
 from samebits.isolate.protocol import CaseData, CaseEnded, CaseStarted, Death, Event, Job
+from samebits.isolate.worker import CONDEMNED
 
 GRACE = 0.3
 """Seconds between asking a hung worker for its stacks, asking it to end, and ending it."""
@@ -150,6 +151,9 @@ class Attempt:
         self.seconds = time.monotonic() - self._since
 
     def _end_hung(self, worker: Worker) -> None:
+        # The signal may wake it: then it must not go on to its next case, which is another worker's.
+        with contextlib.suppress(OSError):
+            (self._folder / CONDEMNED).touch()
         # faulthandler writes the stacks of all threads at C level, even where native code holds the GIL.
         for number in (signal.SIGUSR1, signal.SIGTERM):
             worker.signal(number)

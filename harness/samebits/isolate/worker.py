@@ -25,8 +25,13 @@ from typing import Any
 
 from samebits.isolate.journal import DISK_EXIT, JournalWriter
 
+FOLDER = "SAMEBITS_WORKER"
+"""Environment variable that names the folder of a worker, for files that should go when its run's files go: a
+worker ends without running exit handlers."""
 DEVICE_EXIT = 75
 """Exit status of a worker whose CUDA context is beyond repair."""
+CONDEMNED = "condemned"
+"""A file in the folder of a worker that is being ended for its deadline: it has nothing more to say."""
 _PR_SET_PDEATHSIG = 1
 _stacks: list[int] = []
 """The file that faulthandler writes to, once there is one."""
@@ -35,25 +40,30 @@ _stacks: list[int] = []
 class WorkerChannel:
     """`protocol.Channel` over a journal."""
 
-    def __init__(self, writer: JournalWriter, remaining: tuple[str, ...], stderr: str) -> None:
-        self._writer, self.remaining, self._stderr = writer, remaining, stderr
+    def __init__(self, writer: JournalWriter, remaining: tuple[str, ...], folder: Path) -> None:
+        self._writer, self.remaining, self._folder = writer, remaining, folder
 
     def start(self, case: str) -> None:
         """This case begins."""
-        offset = Path(self._stderr).stat().st_size  # what a dead case said is what came after this
-        self._writer.write({"type": "start", "case": case, "stderr": offset})
+        offset = (self._folder / "stderr").stat().st_size  # what a dead case said is what came after this
+        self._write({"type": "start", "case": case, "stderr": offset})
 
     def result(self, case: str, data: Mapping[str, Any]) -> None:
         """Something was obtained."""
-        self._writer.write({"type": "result", "case": case, "data": dict(data)})
+        self._write({"type": "result", "case": case, "data": dict(data)})
 
     def end(self, case: str) -> None:
         """This case is complete; a device that broke in it ends the process."""
         error = device_error()
         if error is not None:
-            self._writer.write({"type": "device", "case": case, "error": error})
+            self._write({"type": "device", "case": case, "error": error})
             leave(DEVICE_EXIT)
-        self._writer.write({"type": "end", "case": case})
+        self._write({"type": "end", "case": case})
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if (self._folder / CONDEMNED).exists():
+            leave(1)
+        self._writer.write(record)
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
@@ -98,7 +108,7 @@ def main(spec: Mapping[str, Any], notify: int) -> None:
         writer = JournalWriter(Path(spec["journal"]), notify)
         module, _, function = spec["entry"].partition(":")
         run = getattr(importlib.import_module(module), function)
-        run(spec["payload"], WorkerChannel(writer, tuple(spec["cases"]), spec["stderr"]))
+        run(spec["payload"], WorkerChannel(writer, tuple(spec["cases"]), Path(spec["folder"])))
         writer.write({"type": "done"})
         code = 0
     except SystemExit as error:
@@ -122,6 +132,7 @@ def _prepare(spec: Mapping[str, Any]) -> None:
         os.close(fd)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    os.environ[FOLDER] = spec["folder"]
     os.environ["CUDA_COREDUMP_FILE"] = str(Path(spec["folder"]) / "cuda_%h.%p.%t")
     _stacks.append(os.open(spec["stacks"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
     keep_stacks()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from samebits.isolate import death
+from samebits.isolate.journal import JournalReader
 from samebits.isolate.protocol import CaseDied, CaseStarted, SuiteFailed
 from samebits.isolate.supervisor import Supervisor
 
@@ -64,6 +65,12 @@ def test_a_hang_is_ended_with_its_stacks_and_its_children(play, how, where, star
     assert told.death.kind == "hang"
     assert told.death.message == "hung: no end after 0.4 s while running case b"
     assert where in told.death.stack
+
+
+def test_a_hang_that_a_signal_wakes_does_not_go_on(play, tmp_path):
+    play({"b": "native hang"}, deadlines={"b": 0.4})
+    records = JournalReader(tmp_path / "run" / "worker-001" / "journal").read()
+    assert [(r["type"], r.get("case")) for r in records[-2:]] == [("start", "b"), ("result", "b")]
 
 
 def test_the_time_of_the_reader_is_not_the_case_s(tmp_path, job):
