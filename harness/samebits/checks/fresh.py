@@ -72,7 +72,7 @@ class Launches:
     def __enter__(self) -> Launches:
         import torch
 
-        self._folder = Path(tempfile.mkdtemp(prefix="samebits-launches-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="samebits-launches-", dir=os.environ.get("SAMEBITS_WORKER")))
         kept = {
             # The pool itself travels: derived rows are made through the kernel, whose bits are in question.
             "pool": [t.cpu() for t in self.bench.pool],
@@ -139,7 +139,7 @@ class _Supervisor:
         from samebits.isolate.supervisor import Supervisor
 
         self._pid, self._environments = pid, set[frozenset[tuple[str, str]]]()
-        self._folder = Path(tempfile.mkdtemp(prefix="samebits-fresh-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="samebits-fresh-", dir=os.environ.get("SAMEBITS_WORKER")))
         self._supervisor = Supervisor(self._folder)
         atexit.register(self._close)
 

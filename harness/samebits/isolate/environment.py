@@ -11,7 +11,7 @@ NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 CORE_FLAGS = (
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
 )
-PASSING = frozenset({"PYTEST_CURRENT_TEST"})
+PASSING = frozenset({"PYTEST_CURRENT_TEST", "SAMEBITS_WORKER"})
 """Variables that change by themselves; children do not get them, so that a template can serve many."""
 
 

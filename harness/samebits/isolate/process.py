@@ -56,6 +56,7 @@ class TemplateProcess:
     def __init__(self, env: Mapping[str, str], modules: Sequence[str], log: Path) -> None:
         self._log, self._buffer = log, b""
         self._exits: dict[int, int] = {}
+        self._started: set[int] = set()
         self._sock, theirs = socket.socketpair()
         with theirs, log.open("ab") as output:
             # -P: a folder that happens to be the current one must not shadow anybody's modules.
@@ -88,6 +89,11 @@ class TemplateProcess:
         """Whether it can still start workers."""
         return self._popen.poll() is None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a worker of it may still run."""
+        return not self._started <= self._exits.keys()
+
     def start(self, spec: Path, notify: int, *, cold: bool) -> Worker:
         """Start the worker that `spec` describes; `notify` is its end of the wake-up pipe.
 
@@ -99,7 +105,10 @@ class TemplateProcess:
             socket.send_fds(self._sock, [message], [notify])
         while (answer := self._receive(STARTUP)) is not None:
             if "pid" in answer:
-                return Worker(self, int(answer["pid"]))
+                pid = int(answer["pid"])
+                self._exits.pop(pid, None)  # of an earlier process with this number
+                self._started.add(pid)
+                return Worker(self, pid)
             self._note(answer)
         raise InfrastructureError(f"the template process died: {self._last_words()}")
 

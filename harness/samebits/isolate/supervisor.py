@@ -14,6 +14,8 @@ from samebits.isolate.environment import child_environment
 from samebits.isolate.process import TemplateProcess, Worker
 from samebits.isolate.protocol import CaseDied, Death, Event, Job, SuiteFailed
 
+TEMPLATES = 4
+"""Environments kept warm at once: each holds a process with torch in it, some 200 MB."""
 TRIES = 2
 """A suite whose worker dies this often outside any case, without progress, is given up."""
 
@@ -95,8 +97,16 @@ class Supervisor:
         if template is None or not template.alive:
             if template is not None:
                 template.close()
-            template = self._templates[key] = TemplateProcess(env, modules, self.directory / "template.log")
+            self._make_room()
+            template = TemplateProcess(env, modules, self.directory / "template.log")
+        self._templates.pop(key, None)
+        self._templates[key] = template  # the last used comes last
         return template.start(spec, notify, cold=cold)
+
+    def _make_room(self) -> None:
+        idle = [key for key, template in self._templates.items() if not template.busy]
+        for key in idle[: max(0, len(self._templates) + 1 - TEMPLATES)]:
+            self._templates.pop(key).close()
 
 
 def _machine(job: Job, error: Exception) -> Death:

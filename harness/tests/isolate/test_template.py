@@ -9,7 +9,7 @@ import pytest
 
 from samebits.isolate import device, environment, template
 from samebits.isolate.journal import JournalReader, JournalWriter
-from samebits.isolate.supervisor import Supervisor
+from samebits.isolate.supervisor import TEMPLATES, Supervisor
 
 
 def facts(told):
@@ -31,6 +31,13 @@ class TestEnvironment:
         assert [f["env"]["FLAG"] for f in found] == ["1", "0", "1"]
         assert found[0]["parent"] == found[2]["parent"] != found[1]["parent"]
         assert len({f["pid"] for f in found}) == 3
+
+    def test_only_a_few_are_kept_warm(self, play, survivors):
+        parents = [facts(play({}, "a", "says", env={"FLAG": str(i % 6)}))["parent"] for i in range(7)]
+        assert len(set(parents)) == 7
+        assert len(survivors(patience=0)) == TEMPLATES
+        again = facts(play({}, "a", "says", env={"FLAG": "5"}))["parent"]
+        assert again == parents[5]
 
     def test_follows_that_of_the_parent(self, play, monkeypatch):
         monkeypatch.setenv("FLAG", "before")
