@@ -125,7 +125,7 @@ class CaseItem(_SuiteItem):
         try:
             result = run_case(
                 self.case, module=self.parent.module, seed=settings.seed, max_batch=settings.max_batch,
-                on_check=on_check,
+                budget=settings.budget, on_check=on_check,
             )  # fmt: skip
         except UsageError as error:
             record.take({"type": "usage", "message": str(error)})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from samebits.plugin.collect import CaseError, CaseItem, PowerItem
-from samebits.plugin.groups import DEADLINE, GROUP, KEY, Group
+from samebits.plugin.groups import DEADLINE, GROUP, KEY, Group, uses_torch
 from samebits.plugin.ledger import FACTS, Ledger
 from samebits.plugin.options import Settings
 from samebits.plugin.remote import Answer, Remote, plain, tuples
@@ -135,9 +135,9 @@ class Controller:
             "basetemp": str(gate.with_name(f"tmp-{self._processes}")),
             "workerinput": plain(getattr(config, "workerinput", None)),
         }
-        # What the tests import, the template has imported: torch if they do, and pytest with what runs suites.
+        # What the tests will import, the template has imported; collecting a suite need not have imported torch.
         preload = ["samebits.plugin.worker"]
-        if "torch" in sys.modules:
+        if "torch" in sys.modules or any(uses_torch(item) for item in items):
             preload += ["torch", "samebits.session.case"]
         return Job(
             suite=_short(group.suite, config.rootpath),

@@ -28,6 +28,7 @@ def batch_invariant(request: pytest.FixtureRequest) -> Callable[..., CaseResult]
     options = {
         "seed": settings.seed,
         "max_batch": settings.max_batch,
+        "budget": settings.budget,
         "replay": f"pytest {shlex.quote(item.nodeid)}{seed}",
         "name": item.name,
     }

@@ -36,6 +36,11 @@ def key(item: pytest.Item) -> str:
     return f"{item.path}::{item.nodeid.partition('::')[2]}"
 
 
+def uses_torch(item: pytest.Item) -> bool:
+    """Whether samebits itself will compare bits for the item."""
+    return isinstance(item, CaseItem) or FIXTURE in getattr(item, "fixturenames", ())
+
+
 def arrange(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Assign groups; put the items of a suite side by side, and within it those of an environment.
 
@@ -106,5 +111,4 @@ def _read(item: pytest.Item, mark: pytest.Mark) -> Mapping[str, Any]:
 
 
 def _env(own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-
     return tuple(sorted({FLAG: os.environ.get(FLAG, "1"), **own}.items()))

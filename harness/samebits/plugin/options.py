@@ -20,6 +20,7 @@ class Settings:
     deadline: float
     seed: int
     max_batch: int | None
+    budget: float
     isolate: bool
     profile: str
     why_off: str = ""
@@ -39,6 +40,7 @@ class Settings:
             deadline=_number(config, "deadline", "300"),
             seed=int(_number(config, "seed", "0")),
             max_batch=int(_number(config, "max_batch", "0")) or None,
+            budget=_number(config, "budget", "5"),
             isolate=isolate,
             profile=_choice(config, "profile", ("", *PROFILES)),
             why_off="" if isolate else why,
@@ -68,10 +70,14 @@ def add(parser: pytest.Parser) -> None:
         "--samebits-max-batch", type=int, metavar="M", help="check batch sizes up to M (default: the check's own)"
     )
     group.addoption(
+        "--samebits-budget", type=float, metavar="SECONDS",
+        help="seconds that a check may spend on more batch sizes beyond its fixed plan (default: 5)",
+    )  # fmt: skip
+    group.addoption(
         "--samebits-profile", choices=PROFILES,
         help="how many examples Hypothesis draws (default: ci where CI is set, else dev)",
     )  # fmt: skip
-    for name in ("isolate", "start", "deadline", "seed", "max_batch", "profile"):
+    for name in ("isolate", "start", "deadline", "seed", "max_batch", "budget", "profile"):
         parser.addini(f"samebits_{name}", f"default of --samebits-{name.replace('_', '-')}", default="")
 
 

@@ -179,3 +179,23 @@ def test_the_fixture(project):
     names = [p.attrib["name"] for p in project.junit()["test_by_batch"].iter("property")]
     assert names.count("samebits.status") == 2
     assert len({pid for _, pid in project.notes()}) == 1
+
+
+def test_collecting_need_not_import_torch_and_processes_have_it(project):
+    project.write("conftest.py", """
+        import sys
+        from helping import note
+        note("torch" if "torch" in sys.modules else "light")
+    """)  # fmt: skip
+    project.write("test_late.py", """
+        import samebits
+
+        suite = samebits.Suite("late")
+
+        @suite.case(checks=["repeat"], max_batch=4)
+        def fine(seed):
+            import torch
+            return samebits.Subject(torch.relu, (torch.ones(4, 4),))
+    """)  # fmt: skip
+    project.run("-k", "fine", "--samebits-budget=0.1").assert_outcomes(passed=1, deselected=1)
+    assert project.words() == ["light", "torch"]
