@@ -3,7 +3,7 @@
     python harness/benchmarks/start_up.py [N]
 
 Both end at the same event: the first case of a job has begun, in a process that has imported torch. The first
-suite of a run pays for its template; this measures the second and later ones. Median of N (default 10).
+suite of an environment pays for its template. Prints a Markdown table: median of N (default 10).
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def main(n: int) -> None:
         with Supervisor(Path(folder) / "warm") as supervisor:
             first = starts(supervisor, "template")
             warm = [starts(supervisor, "template") for _ in range(n)]
-    share = statistics.median(warm) / statistics.median(cold)
-    print(f"cold interpreter        {_words(cold)}")
-    print(f"first suite, template   {_words([first])}")
-    print(f"second and later suites {_words(warm)}")
-    print(f"share of a cold start   {100 * share:9.1f} %    (at most 10 %)")
-
-
-def _words(seconds: list[float]) -> str:
-    median, least, most = (1e3 * f(seconds) for f in (statistics.median, min, max))
-    return f"{median:9.1f} ms   ({least:.1f} .. {most:.1f})"
+    print("| start | median | fastest | slowest | share of a cold start |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for name, seconds in (
+        ("cold interpreter (`--samebits-start=spawn`)", cold),
+        ("first suite of an environment (template included)", [first]),
+        ("second and later suites (goal: at most 10 %)", warm),
+    ):
+        median = statistics.median(seconds)
+        times = " | ".join(f"{1e3 * s:.1f} ms" for s in (median, min(seconds), max(seconds)))
+        print(f"| {name} | {times} | {100 * median / statistics.median(cold):.1f} % |")
 
 
 if __name__ == "__main__":
