@@ -1,4 +1,4 @@
-"""How much a run covers: the default profile takes minutes on a laptop, `SAMEBITS_PROFILE=nightly` what it takes.
+"""How much a run covers: the profiles dev and ci take minutes on a laptop, `SAMEBITS_PROFILE=nightly` what it takes.
 
 Read when a suite is imported, since the grid of cases depends on it.
 """
@@ -12,7 +12,7 @@ from samebits.checks import IDS
 from samebits.errors import UsageError
 
 VARIABLE = "SAMEBITS_PROFILE"
-PROFILES = ("default", "nightly")
+PROFILES = ("dev", "ci", "nightly")
 T = TypeVar("T")
 
 ONE_PROCESS = tuple(i for i in IDS if i not in ("processes", "flag"))
@@ -24,7 +24,7 @@ def profile() -> str:
     """The profile that the environment asks for.
 
     Raises:
-        UsageError: neither "default" nor "nightly".
+        UsageError: none of "dev", "ci" and "nightly".
     """
     name = os.environ.get(VARIABLE) or PROFILES[0]
     if name not in PROFILES:

@@ -78,7 +78,7 @@ def test_nightly_covers_more(name):
         f"import json, samebits_suites.{name} as m;"
         "print(json.dumps([len(m.suite), sum(c.max_batch for c in m.suite), sum(not c.checks for c in m.suite)]))"
     )
-    default, nightly = (json.loads(fresh(code, **{VARIABLE: p})) for p in ("default", "nightly"))
+    default, nightly = (json.loads(fresh(code, **{VARIABLE: p})) for p in ("dev", "nightly"))
     assert all(more > less for less, more in zip(default, nightly, strict=True)), (default, nightly)
 
 

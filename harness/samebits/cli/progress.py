@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from samebits.isolate.protocol import CaseStarted, Event
 from samebits.report.evidence import Evidence
 from samebits.report.model import CaseRecord, SuiteRecord
-from samebits.report.summary import count
+from samebits.report.summary import count, skipped
 from samebits.report.terminal import WIDTH, suite_table, verdict_style
 from samebits.session.suites import Listener
 
@@ -28,14 +28,19 @@ class PlainProgress(Listener):
         self.console.print(f"{count(cases, 'case')} in {count(suites, 'suite')}")
 
     def case_ended(self, suite: SuiteRecord, case: CaseRecord) -> None:
-        """One line."""
-        self.console.print(case_line(suite, case))
+        """One line; what this machine cannot run is told together at the suite's end."""
         verdict = case.verdict
+        if verdict.label == "skipped":
+            return
+        self.console.print(case_line(suite, case))
         if verdict.detail and verdict_style(verdict.ok, verdict.label) in ("yellow", "bold red", "bold yellow"):
             self.console.print(f"{'':21}{verdict.detail.splitlines()[0]}")
 
     def suite_ended(self, suite: SuiteRecord) -> None:
-        """A suite that fails for a reason of its own says so at once."""
+        """What was skipped, by reason; a suite that fails for a reason of its own says so at once."""
+        for reason, cases in skipped(suite).items():
+            which = suite.title(cases[0]) if len(cases) == 1 else f"{suite.name}: {len(cases)} cases"
+            self.console.print(f"{'skipped':<20} {which}  {reason}".rstrip())
         if not suite.verdict.ok and all(c.verdict.ok for c in suite.cases.values()):
             self.console.print(f"{suite.name}: {suite.verdict.label}: {suite.verdict.detail}")
 
@@ -93,5 +98,4 @@ def case_line(suite: SuiteRecord, case: CaseRecord) -> str:
     verdict = case.verdict
     numbers = [f"{case.pairs:,} pairs"] if case.pairs else []
     numbers += [f"{case.seconds:.1f} s"] if case.seconds else []
-    reason = [verdict.detail] if verdict.label == "skipped" and verdict.detail else []
-    return f"{verdict.label:<20} {suite.title(case)}  {' · '.join([*numbers, *reason])}".rstrip()
+    return f"{verdict.label:<20} {suite.title(case)}  {' · '.join(numbers)}".rstrip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samebits.engine.suite import Expect
 from samebits.errors import ExitCode
-from samebits.report.model import RunRecord, SuiteRecord
+from samebits.report.model import CaseRecord, RunRecord, SuiteRecord
 
 MEANING = {
     ExitCode.INVARIANT: "same bits, whatever the batch",
@@ -64,3 +64,12 @@ def _failed(label: str, n: int) -> str:
 def count(n: int, word: str) -> str:
     """ "1 case", "2 cases"."""
     return f"{n:,} {word}" + ("" if n == 1 else "s")
+
+
+def skipped(suite: SuiteRecord) -> dict[str, list[CaseRecord]]:
+    """Cases that this machine could not run, by reason: one line each is enough for a reader."""
+    out: dict[str, list[CaseRecord]] = {}
+    for case in suite.cases.values():
+        if case.verdict.label == "skipped":
+            out.setdefault(case.verdict.detail.splitlines()[0] if case.verdict.detail else "", []).append(case)
+    return out

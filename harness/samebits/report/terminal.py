@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from samebits.engine.result import CaseResult, CheckResult, Element, Finding, Power, Status
 from samebits.isolate.protocol import Death
 from samebits.report import invariance
+from samebits.report.summary import skipped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -251,8 +252,11 @@ def suite_table(suite: SuiteRecord) -> Table:
     table.add_column("verdict", no_wrap=True)
     for numbers in ("pairs", "launches", "seconds"):
         table.add_column(numbers, justify="right", no_wrap=True)
+    folded = {reason: cases for reason, cases in skipped(suite).items() if len(cases) > 1}
     for case in suite.cases.values():
         verdict = case.verdict
+        if any(case in cases for cases in folded.values()):
+            continue
         cell = Group(Text(case.id))
         if verdict.detail and verdict.label not in ("caught", "contained"):
             cell.renderables.append(Padding(Text(verdict.detail.splitlines()[0], style="dim"), (0, 0, 0, 2)))
@@ -263,6 +267,8 @@ def suite_table(suite: SuiteRecord) -> Table:
             f"{case.launches:,}" if case.launches else "",
             f"{case.seconds:.1f}" if case.seconds else "",
         )
+    for reason, cases in folded.items():
+        table.add_row(Text(f"{len(cases)} cases: {reason}", style="dim"), Text("skipped", style="dim"), "", "", "")
     return table
 
 
