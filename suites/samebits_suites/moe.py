@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
     from samebits.engine.subject import Kernel
     from samebits.inputs import MoeOperands
+    from samebits_kernels.ops.moe import Weights
 
 PUBLIC = ((12, 1024, 1024), (129, 1024, 1024), (73, 1472, 1536))
 """(M, I, H) of vLLM's tests; M is the largest batch of the nightly profile."""
 EXPERTS, TOPK = (40, 64), (1, 4)
 ACTIVATIONS = ("silu", "swiglustep")
-SMALL = {"h": [256], "i": [128]}
+SMALL: dict[str, Any] = {"h": [256], "i": [128]}
 ROWS = 48
 SHORT = ("batch-size", "solo", "permutation", "neighbours", "out-contract")
 """The checks that say most in few launches; padding takes 150 of them, so a few cases stand for all."""
@@ -31,26 +32,6 @@ LARGE = ("batch-size", "permutation", "out-contract")
 CONTROL = ("batch-size", "solo", "neighbours")
 
 suite = samebits.Suite("moe", summary="NVFP4 MoE layer, standard and batched-experts format")
-
-
-def operands_of(h: int, i: int, e: int, *, dtype: str, seed: int, routing: str) -> MoeOperands:
-    """`samebits.inputs.moe` with two ranges of values: every other pair of experts is tuned to rounding errors.
-
-    A row that cancels leaves GEMM 1 some 2**15 times as small as an ordinary one, and the activation squares
-    that: beyond the range of one global scale. On the tuned experts cancelling rows fill the range of the block
-    scales and ordinary ones saturate; on the others ordinary rows do, and cancelling ones vanish.
-    """
-    import dataclasses
-
-    import torch
-
-    made = samebits.inputs.moe(ROWS, h, i, e, dtype=dtype, seed=seed, routing=routing)
-    tuned = torch.arange(e) // 2 % 2 == 0
-    return dataclasses.replace(
-        made,
-        w1_alphas=torch.where(tuned, 2.0**-3, made.w1_alphas),
-        a2_gscale=torch.where(tuned, 2.0**15, made.a2_gscale),
-    )
 
 
 class Layer:
@@ -64,7 +45,7 @@ class Layer:
         self.w2_scale = samebits_kernels.swizzle_scales(operands.w2_scale)
 
     @functools.cache  # noqa: B019 - one layer a case: filling the padding of every expert takes longer than a launch
-    def weights(self, byte: int | None = None) -> tuple[Tensor, ...]:
+    def weights(self, byte: int | None = None) -> Weights:
         """The eight tensors in the order of the operator; `byte` fills the padding of their scales."""
         o, s13, s2 = self.operands, self.w13_scale, self.w2_scale
         if byte is not None:
@@ -89,9 +70,9 @@ def moe(
     """Rows are hidden states [H] and router logits [E]."""
     import samebits_kernels
 
-    operands = operands_of(h, i, e, dtype=dtype, seed=seed, routing=routing)
+    operands = samebits.inputs.moe(ROWS, h, i, e, dtype=dtype, seed=seed, routing=routing)
 
-    def made(weights: tuple[Tensor, ...]) -> Kernel:
+    def made(weights: Weights) -> Kernel:
         def kernel(hidden: Tensor, logits: Tensor, out: Tensor | None = None) -> Tensor:
             return samebits_kernels.moe(
                 hidden, logits, *weights, k, renormalize=renormalize, activation=activation,
@@ -125,10 +106,10 @@ def batched_moe(
 
     import samebits_kernels
 
-    operands = operands_of(h, i, e, dtype=dtype, seed=seed, routing="zipf")
+    operands = samebits.inputs.moe(ROWS, h, i, e, dtype=dtype, seed=seed, routing="zipf")
     expert = operands.logits.argmax(1)
 
-    def made(weights: tuple[Tensor, ...], byte: int = 0) -> Kernel:
+    def made(weights: Weights, byte: int = 0) -> Kernel:
         def kernel(hidden: Tensor, expert: Tensor) -> Tensor:
             chosen = torch.nn.functional.one_hot(expert, e)
             count = chosen.sum(0)
@@ -173,7 +154,7 @@ def _reordered(
     order = torch.randperm(blocks, generator=torch.Generator().manual_seed(1))
 
     def move(t: Tensor) -> Tensor:
-        return t.unflatten(-1, (blocks, -1)).index_select(-2, order).flatten(-2).contiguous()
+        return t.reshape(*t.shape[:-1], blocks, -1).index_select(-2, order).flatten(-2).contiguous()
 
     def twin(*rows: Tensor) -> Any:
         moved = dataclasses.replace(operands, w13=move(operands.w13), w13_scale=operands.w13_scale[..., order])
@@ -248,7 +229,8 @@ _cpu("weight_on_input", m=33, **SMALL, e=[40], k=[1], weight_on_input=[True])
 _cpu("ragged", m=17, checks=POISONED, h=[208], i=[48], e=[36], k=[2], activation=ACTIVATIONS)
 _cpu("batched", m=17, factory=batched_moe, **SMALL, e=[8], activation=["silu"], checks=POISONED)
 _cpu("batched", m=17, factory=batched_moe, **SMALL, e=[40], activation=ACTIVATIONS)
-for _factory, _k in ((moe, {"k": [4]}), (batched_moe, {})):
+_layers: list[tuple[Any, dict[str, Any]]] = [(moe, {"k": [4]}), (batched_moe, {})]
+for _factory, _k in _layers:
     suite.case(
         name=f"{_factory.__name__}_reference", h=[64], i=[32], e=[8], backend=["reference"], **_k,
         checks=by_profile(SHORT, most_checks()), max_batch=by_profile(8, 64),

@@ -6,7 +6,7 @@ swizzled buffer that it shares, which must be none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import samebits
 from samebits import Subject
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
-
-    from samebits.engine.subject import Kernel
 
 DTYPES = ("bfloat16", "float16")
 ACTIVATIONS = ("silu", "swiglustep")
@@ -108,14 +106,13 @@ def dynamic_scale(seed: int, k: int) -> Subject:
         scale = (samebits_kernels.E4M3_MAX * samebits_kernels.E2M1_MAX / x.float().abs().amax()).reshape(1)
         return samebits_kernels.quantise(x, scale, backend="reference")
 
-    subject: Kernel = quantised
-    made = _subject("quantise", "reference", "scale of the whole tensor", rows(seed, k, "bfloat16"), subject)
+    made = _subject("quantise", "reference", "scale of the whole tensor", rows(seed, k, "bfloat16"), quantised)
     return Subject(made.fn, made.rows, name=made.name, derive=False)
 
 
 for _backend in kernels.BACKENDS:
     for _k in SIZES if _backend == "cpu" else by_profile(SIZES[1:3], SIZES):
-        _options = {
+        _options: dict[str, Any] = {
             "dtype": DTYPES, "backend": [_backend], "needs": kernels.needs(_backend),
             "checks": by_profile(SHORT, None), "max_batch": by_profile(129 if _k < 100 else 40, 1024),
         }  # fmt: skip

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import samebits
 from samebits import Subject
 from samebits.engine.suite import FLAG
 from samebits_suites import kernels
-from samebits_suites.constructed import chained_mm, chained_sum
+from samebits_suites.constructed import chained_mm
 from samebits_suites.profile import by_profile, most_checks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from samebits.engine.subject import Kernel
-    from samebits.inputs import Nvfp4Operands
 
 PUBLIC = (
     (256, 128, 8192), (512, 256, 8192), (256, 256, 4096), (241, 160, 4096), (401, 352, 3968), (333, 320, 2016),
@@ -52,7 +51,7 @@ def scaled_mm(seed: int, n: int, k: int, dtype: str, backend: str) -> Subject:
         def kernel(a: Tensor, a_scale: Tensor, out: Tensor | None = None) -> Tensor:
             scale = samebits_kernels.swizzle_scales(a_scale)
             if byte is not None:
-                scale = kernels.fill_scale_padding(scale, *a_scale.shape, byte)
+                scale = kernels.fill_scale_padding(scale, a.shape[0], k // 16, byte)
             b = weight.prepared()
             return samebits_kernels.scaled_mm(a, b, scale, None, alpha, kept, out=out, backend=backend)
 
@@ -60,7 +59,8 @@ def scaled_mm(seed: int, n: int, k: int, dtype: str, backend: str) -> Subject:
 
     weight = Weight(operands.w, operands.w_scale, backend)
     kernel = made(weight)
-    moved = _orders(operands)
+    # The sum within a block is exact and one addition commutes: no order can show in fewer than three blocks.
+    moved = operands.reordered() if k > 32 else None
     return Subject(
         kernel,
         (operands.x, operands.x_scale),
@@ -97,7 +97,7 @@ def quantised_mm(seed: int, n: int, k: int, dtype: str, backend: str) -> Subject
     weight = Weight(operands.w, operands.w_scale, backend)
     kernel = made(weight)
     x, x_scale, w, w_scale = operands.reordered()
-    twin = samebits.inputs.Nvfp4Operands(x, x_scale, w, w_scale, operands.alpha, seed)
+    twin = dataclasses.replace(operands, x=x, x_scale=x_scale)
     return Subject(
         kernel,
         (operands.activations(kept),),
@@ -141,33 +141,6 @@ class Weight:
             scale = samebits_kernels.swizzle_scales(self._scale)
             self._prepared = samebits_kernels.prepare(self._packed, scale, backend=self._backend)
         return self._prepared
-
-
-def _orders(operands: Nvfp4Operands) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """The operands with their K-blocks in the order that shows most; None where no order can show.
-
-    The product of two blocks is exact in fp32 and a sum of two commutes, so it takes three blocks. Of three or
-    four, most permutations change no bit.
-    """
-    import torch
-
-    from samebits.inputs.nvfp4 import BLOCK, dequantise
-
-    blocks = operands.x_scale.shape[1]
-    if blocks <= 2:
-        return None
-    if blocks > 4:
-        return operands.reordered()
-    x, w = dequantise(operands.x, operands.x_scale), dequantise(operands.w, operands.w_scale)
-    parts = torch.einsum("mbk,nbk->bmn", x.unflatten(1, (-1, BLOCK)), w.unflatten(1, (-1, BLOCK))).float()
-    sums = {o: chained_sum(parts[list(o)].transpose(0, 1)) for o in itertools.permutations(range(blocks))}
-    plain = sums[tuple(range(blocks))]
-    best = max(sums, key=lambda o: int((sums[o] != plain).sum()))
-
-    def move(t: Tensor) -> Tensor:
-        return t.unflatten(1, (blocks, -1))[:, list(best)].flatten(1).contiguous()
-
-    return move(operands.x), move(operands.x_scale), move(operands.w), move(operands.w_scale)
 
 
 for _m, _n, _k in PUBLIC:

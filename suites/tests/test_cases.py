@@ -90,7 +90,7 @@ def test_moe_rows_that_cancel_reach_the_output():
     plain, moved = subject.fn(*subject.rows), kernel(*rows)
     assert plain.isfinite().all()
     share = (plain.view(torch.int16) != moved.view(torch.int16)).float()
-    assert share[0::2].mean() > 0.5
+    assert share[0::2].mean() > 0.2
     assert share[1::2].mean() == 0, "ordinary rows are there for what an ordinary batch shows"
 
 
