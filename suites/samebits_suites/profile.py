@@ -1,4 +1,4 @@
-"""How much a run covers: the profiles dev and ci take minutes on a laptop, `SAMEBITS_PROFILE=nightly` what it takes.
+"""How much a run covers: minutes on a laptop in dev and ci, what it takes under `SAMEBITS_PROFILE=nightly`.
 
 Read when a suite is imported, since the grid of cases depends on it.
 """
