@@ -43,6 +43,8 @@ class Controller:
         self._directory: Path | None = None
         self._remote: Remote | None = None
         self._group: Group | None = None
+        self._deadlines: dict[str, float] = {}
+        """Of the running job, which reads it when a case starts: what is known only then may still be added."""
         self._processes = 0
         self._others_ran = False
 
@@ -67,7 +69,10 @@ class Controller:
             return None
         following = nextitem if nextitem is not None and nextitem.stash.get(GROUP, None) == group else None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        answer = self._process(item, group).run(item.nodeid, following.nodeid if following else None)
+        process = self._process(item, group)
+        if DEADLINE in item.stash:
+            self._deadlines[item.nodeid] = item.stash[DEADLINE]
+        answer = process.run(item.nodeid, following.nodeid if following else None)
         for report in self._reports(item, answer):
             item.ihook.pytest_runtest_logreport(report=report)
         for stop in answer.of("stop"):
@@ -77,6 +82,14 @@ class Controller:
             self._finish()
         self._tear_down(item, nextitem)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
+        """pytest-timeout's limit becomes the deadline: its own alarm would end this process, and all with it."""
+        if GROUP not in item.stash:
+            return None
+        item.stash[DEADLINE] = min(item.stash.get(DEADLINE, settings.timeout), settings.timeout)
         return True
 
     @pytest.hookimpl(tryfirst=True)
@@ -139,6 +152,7 @@ class Controller:
         preload = ["samebits.plugin.worker"]
         if "torch" in sys.modules or any(uses_torch(item) for item in items):
             preload += ["torch", "samebits.session.case"]
+        self._deadlines = {item.nodeid: item.stash[DEADLINE] for item in items if DEADLINE in item.stash}
         return Job(
             suite=_short(group.suite, config.rootpath),
             entry=ENTRY,
@@ -147,7 +161,7 @@ class Controller:
             env={**own_card(), **dict(group.env)},
             start=self._settings.start,
             deadline=self._settings.deadline,
-            deadlines={item.nodeid: item.stash[DEADLINE] for item in items if DEADLINE in item.stash},
+            deadlines=self._deadlines,
             preload=tuple(preload),
         )
 

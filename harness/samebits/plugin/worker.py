@@ -27,8 +27,9 @@ SILENT: Mapping[str, Any] = {
     "numprocesses": None, "maxprocesses": None, "dist": "no", "distload": False, "tx": [], "looponfail": False,
     "forked": False,
 }  # fmt: skip
-OTHERS = ("lfplugin", "nfplugin", "stepwiseplugin", "pytest_forked")
-"""Plugins that would write what is the parent's to write, or fork once more."""
+OTHERS = ("lfplugin", "nfplugin", "stepwiseplugin", "pytest_forked", "rerunfailures", "flaky")
+"""Plugins that would write what is the parent's to write, fork once more, or run a test again until it passes: one
+that differs and then agrees has found something."""
 
 
 def run_items(payload: Mapping[str, Any], channel: Channel) -> None:
@@ -87,6 +88,11 @@ class Server:
         for name in OTHERS:
             if config.pluginmanager.hasplugin(name):
                 config.pluginmanager.unregister(name=name)
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_timeout_set_timer(self, settings: Any) -> bool | None:
+        """The parent holds the deadline, except that of a test's function alone: only here is its start known."""
+        return None if getattr(settings, "func_only", False) else True
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """Where the parent finds it."""

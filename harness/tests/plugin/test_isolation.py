@@ -318,6 +318,69 @@ def test_ctrl_c_ends_everything(project, tmp_path: Path):
             os.kill(number, 0)
 
 
+def test_limits_of_pytest_timeout_are_deadlines(project):
+    """Its alarm in the parent would end the session. This stands for it, from its hook's documentation."""
+    project.write("conftest.py", """
+        import types
+        import pytest
+
+        class Hooks:
+            @pytest.hookspec(firstresult=True)
+            def pytest_timeout_set_timer(item, settings): pass
+
+        def pytest_addhooks(pluginmanager):
+            pluginmanager.add_hookspecs(Hooks)
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_protocol(item):
+            settings = types.SimpleNamespace(timeout=0.5 if "b" in item.name else 60, func_only=False)
+            taken = item.config.hook.pytest_timeout_set_timer(item=item, settings=settings)
+            assert bool(taken) == ("here" not in item.name)
+            return (yield)
+    """)  # fmt: skip
+    project.write("test_it.py", """
+        import time
+        import pytest
+
+        def test_here(): pass
+
+        @pytest.mark.samebits
+        def test_a(): time.sleep(0.6)
+
+        @pytest.mark.samebits(deadline=60)
+        def test_b(): time.sleep(60)
+
+        @pytest.mark.samebits
+        def test_c(): pass
+    """)  # fmt: skip
+    result = project.run()
+    result.assert_outcomes(passed=3, failed=1)
+    assert "hung: no end after 0.5 s while running case test_it.py::test_b" in result.stdout.str()
+
+
+def test_nobody_runs_a_test_again_until_it_passes(project):
+    project.write("rerunfailures.py", """
+        from _pytest.runner import runtestprotocol
+
+        def pytest_runtest_protocol(item, nextitem):
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+            runtestprotocol(item, nextitem=item, log=False)
+            runtestprotocol(item, nextitem=nextitem, log=True)
+            return True
+    """)  # fmt: skip
+    project.write("test_it.py", """
+        import pytest
+        from helping import note
+
+        @pytest.mark.samebits
+        def test_theirs(): note("ours")
+
+        def test_here(): note("here")
+    """)  # fmt: skip
+    project.run("-p", "rerunfailures").assert_outcomes(passed=2)
+    assert project.words() == ["ours", "here", "here"]
+
+
 def test_start_spawn(project):
     project.write("pytest.ini", "[pytest]\nsamebits_start = spawn\nsamebits_deadline = 20\n")
     project.write("test_a.py", """
