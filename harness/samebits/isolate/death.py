@@ -14,6 +14,7 @@ from samebits.isolate.worker import DEVICE_EXIT
 TAIL = 4000
 """Characters of standard error and of stacks that are kept."""
 _CUDA = re.compile(r".*(CUDA error|CUDA_ERROR_|cudaError|device-side assert).*")
+_ASSERTION = re.compile(r"Assertion .* failed")
 _MACHINERY = re.compile(
     r"^  File .*(/pluggy/|/_pytest/|/samebits/(isolate|plugin|session)/|<frozen )|"
     r"^Extension modules:"
@@ -70,9 +71,13 @@ def describe(
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     name = _signal_name(number)
-    if device is None and not hang and (match := _CUDA.search(stderr)):
-        device = match[0].strip()
-    core = next((str(p) for p in sorted((*folder.glob("cuda_*"), *folder.glob("core*")))), None)
+    dumped, core = sorted(folder.glob("cuda_*")), next(iter(sorted(folder.glob("core*"))), None)
+    if device is None and not hang:
+        if match := _CUDA.search(stderr):
+            device = match[0].strip()
+        elif dumped:  # the driver aborts the process once it has written one, before anybody says what happened
+            match = _ASSERTION.search(stderr)
+            device = match[0].strip() if match else "CUDA wrote a core dump"
     if hang:
         kind, message = "hang", hang
     elif code == DISK_EXIT:
@@ -85,7 +90,8 @@ def describe(
         kind, message = "signal", f"killed by {name} {where}"
     else:
         kind, message = "exit", f"the process left with exit code {code} {where}"
-    return Death(kind, message, case, name, code, stderr, stack, core, device)
+    kept = next(iter(dumped), core)
+    return Death(kind, message, case, name, code, stderr, stack, str(kept) if kept else None, device)
 
 
 def _stack(text: str) -> str:

@@ -189,10 +189,10 @@ class Controller:
         if not any(r.when == "setup" for r in reports):
             yield _made(item, "setup", "passed", None, 0.0)
         if not any(r.when == "setup" and not r.passed for r in reports):
-            yield self._death(item, answer)
+            yield self._death(item, answer, [r for r in reports if r.when == "call"])
         yield _made(item, "teardown", "passed", None, 0.0)
 
-    def _death(self, item: pytest.Item, answer: Answer) -> pytest.TestReport:
+    def _death(self, item: pytest.Item, answer: Answer, before: list[pytest.TestReport]) -> pytest.TestReport:
         from samebits.report.model import CaseRecord
 
         assert answer.death is not None
@@ -209,6 +209,8 @@ class Controller:
         else:
             label, said = record.verdict.label, answer.death.message
             text = _words(said if said.startswith(label) else f"{label}: {said}", answer.death)
+        for earlier in before:  # such as the exception that tells of a sticky CUDA error
+            text = f"{text}\n\n{earlier.longreprtext}" if text and earlier.failed else text
         report = _made(item, "call", "failed" if text else "passed", text, answer.seconds)
         report.user_properties = list(item.user_properties)
         if FACTS in item.stash:

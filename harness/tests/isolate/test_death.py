@@ -175,3 +175,23 @@ def test_a_device_error_in_the_last_words_of_an_abort(tmp_path):
     found = death.describe(6, "a", "here", folder=tmp_path)
     assert (found.kind, found.device_error) == ("device", "CUDA error: device-side assert triggered")
     assert found.core == str(tmp_path / "cuda_host.1.2")
+
+
+# As torch 2.11 on an H200 says it when CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1.
+ABORTED = """IndexKernel.cu:111: operator(): Assertion `index < sizes[i] && "index out of bounds"` failed.
+Starting GPU coredump generation, set the CUDA_COREDUMP_SHOW_PROGRESS environment variable to 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "message"),
+    [
+        (ABORTED, 'the CUDA context broke here: Assertion `index < sizes[i] && "index out of bounds"` failed'),
+        ("", "the CUDA context broke here: CUDA wrote a core dump"),
+    ],
+)
+def test_a_cuda_core_dump_explains_an_abort(tmp_path, stderr, message):
+    (tmp_path / "stderr").write_text(stderr)
+    (tmp_path / "cuda_host.1.2").write_text("")
+    found = death.describe(6, "a", "here", folder=tmp_path)
+    assert (found.kind, found.message, found.signal) == ("device", message, "SIGABRT")

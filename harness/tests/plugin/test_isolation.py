@@ -215,6 +215,30 @@ def test_a_module_that_is_another_one_there(project):
     assert "ImportError: not with the flag" in result.stdout.str()
 
 
+def test_what_was_shipped_before_a_death_is_shown(project):
+    """A test that fails, and in whose teardown the process dies, as with a sticky device error."""
+    project.write("test_a.py", """
+        import os
+        import pytest
+
+        @pytest.fixture
+        def device():
+            yield
+            os.abort()
+
+        @pytest.mark.samebits
+        def test_one(device): assert "misaligned address" == ""
+
+        @pytest.mark.samebits
+        def test_two(device): pass
+    """)  # fmt: skip
+    result = project.run()
+    result.assert_outcomes(failed=2)
+    out = result.stdout.str()
+    assert "crashed: killed by SIGABRT while running case test_a.py::test_one" in out
+    assert "AssertionError: assert 'misaligned address' == ''" in out
+
+
 def test_a_test_that_ends_the_session(project):
     project.write("test_a.py", """
         import pytest
