@@ -4,6 +4,7 @@
 | --- | --- | --- | --- |
 | usage | `UsageError` | 2 | no: the call is wrong |
 | divergence | `DivergenceError` | 1 | never: determinism is the subject |
+| divergence | `KernelError`: it raised or died | 1 | never: it is the kernel's own doing |
 | flaky | `FlakyError` | 1 | never: the same launch gave other bits, which is a finding of its own |
 | infrastructure | `InfrastructureError` | 3 | yes |
 """
@@ -82,6 +83,19 @@ class FlakyError(DivergenceError):
 
     Common causes: floating-point atomics, a missing barrier, workspace read before it is written.
     """
+
+
+class KernelError(SamebitsError, AssertionError):
+    """The kernel under test raised or died: its own doing, not the machine's, so it counts as a failure (1).
+
+    Common causes: a batch size or layout that it does not support, a device error, memory exhausted.
+    """
+
+    exit_code = ExitCode.DIVERGENCE
+
+    def __init__(self, message: str, result: CaseResult | None = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class NothingTestedError(SamebitsError):

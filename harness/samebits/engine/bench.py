@@ -218,6 +218,7 @@ class Bench:
             "rows": words(self.pool),
             "outputs": words(self.full),
             "device": str(self.device),
+            "device_name": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "",
             "probes": self.probes,
             "max_batch": self.max_batch,
             "torch": torch.__version__,

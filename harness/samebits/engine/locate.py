@@ -148,6 +148,7 @@ def case_json(module: str, case: Case) -> dict[str, Any]:
         "deadline": case.deadline,
         "checks": list(case.checks) if case.checks is not None else None,
         "max_batch": case.max_batch,
+        "search": case.strategies is not None,
         "parameters": {k: str(v) for k, v in case.parameters.items()},
     }
 

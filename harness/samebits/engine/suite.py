@@ -11,15 +11,18 @@ def dense_free(seed: int, k: int, dtype: str) -> samebits.Subject: ...
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from samebits.engine.subject import Subject
 from samebits.errors import UsageError
 
+Strategies = Callable[[], Mapping[str, Any]]
+"""Makes parameter -> Hypothesis strategy; a function, so that declaring a search does not import Hypothesis."""
 Factory = Callable[..., Subject]
 """`factory(seed=..., **parameters) -> Subject`, deterministic in its arguments."""
 
@@ -61,6 +64,13 @@ class Case:
     """Seconds after which the case counts as hung; None: the run's default."""
     needs: Callable[[], str | None] | None = None
     """Returns why this machine cannot run the case, or None. Called in the worker, never in the parent."""
+    strategies: Strategies | None = None
+    """A search over configurations: Hypothesis draws the parameters and shrinks those that fail."""
+
+    def at(self, parameters: Mapping[str, Any]) -> Case:
+        """One configuration of a search, under the id that names it: "dense[k=64,n=8]"."""
+        inside = ",".join(f"{k}={v!r}" for k, v in parameters.items())
+        return replace(self, id=f"{self.id}[{inside}]", parameters=dict(parameters), strategies=None)
 
     def build(self, seed: int) -> Subject:
         """The subject, deterministic in (parameters, seed)."""
@@ -137,6 +147,31 @@ class Suite:
         """A case that must be caught. A suite whose controls pass has no power and is not green."""
         return self.case(expect=Expect.DIVERGENCE, **options)
 
+    def explore(
+        self,
+        strategies: Strategies,
+        *,
+        max_batch: int = 33,
+        checks: Sequence[str] = ("batch-size", "duplicates", "neighbours"),
+        **options: Any,
+    ) -> Callable[[Factory], Factory]:
+        """A case whose parameters Hypothesis draws: shapes, dtypes, routing, seeds.
+
+            @suite.explore(lambda: {"k": st.integers(1, 32).map(lambda b: 16 * b), "n": st.integers(8, 300)})
+            def any_shape(seed: int, k: int, n: int) -> Subject: ...
+
+        Every configuration is checked for all M up to `max_batch`. One that fails is shrunk to the smallest, and
+        reported under its own id, which `samebits replay` runs again.
+        """
+
+        def declare(factory: Factory) -> Factory:
+            self.case(max_batch=max_batch, checks=checks, **options)(factory)
+            case_id = options.get("name") or factory.__name__
+            self._cases[case_id] = replace(self._cases[case_id], strategies=strategies)
+            return factory
+
+        return declare
+
     def __iter__(self) -> Iterator[Case]:
         return iter(self._cases.values())
 
@@ -144,10 +179,25 @@ class Suite:
         return len(self._cases)
 
     def __getitem__(self, case_id: str) -> Case:
-        try:
+        if case_id in self._cases:
             return self._cases[case_id]
-        except KeyError:
-            known = ", ".join(itertools.islice(self._cases, 8))
-            raise UsageError(
-                f"suite {self.name} has no case {case_id!r}", allowed=known, fix=f"samebits list {self.name}"
-            ) from None
+        base, bracket, inside = case_id.partition("[")
+        searched = self._cases.get(base)
+        if searched is not None and searched.strategies is not None and bracket and inside.endswith("]"):
+            return searched.at(_parameters(case_id, inside[:-1]))
+        known = ", ".join(itertools.islice(self._cases, 8))
+        raise UsageError(
+            f"suite {self.name} has no case {case_id!r}", allowed=known, fix=f"samebits list {self.name}"
+        )
+
+
+def _parameters(case_id: str, text: str) -> dict[str, Any]:
+    """{"k": 64, "n": 8} from "k=64,n=8"."""
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        return {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    except (SyntaxError, ValueError, AssertionError):
+        raise UsageError(
+            f"case {case_id!r} names a configuration", found=text, allowed="NAME[parameter=literal,...]"
+        ) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from samebits.engine.result import CaseResult, Status
 from samebits.engine.subject import Kernel, Subject
-from samebits.errors import DivergenceError, FlakyError, NothingTestedError, SamebitsError
+from samebits.errors import DivergenceError, FlakyError, KernelError, NothingTestedError
 from samebits.session.case import run_subject
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def assert_batch_invariant(
             did not agree with itself.
         NothingTestedError: no check had the power to see a difference. Never green.
         UsageError: inputs that cannot be checked as given.
-        SamebitsError: the kernel raised.
+        KernelError: the kernel raised (an AssertionError, too).
     """
     subject = fn if isinstance(fn, Subject) else Subject(fn, tuple(row_inputs), name=name, out=out, **about)
 
@@ -80,4 +80,4 @@ def raise_unless_invariant(result: CaseResult) -> None:
         raise DivergenceError(text, result)
     if result.status in (Status.NO_POWER, Status.SKIPPED):
         raise NothingTestedError(text)
-    raise SamebitsError(text)
+    raise KernelError(text, result)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from samebits import checks as registry
 from samebits import diagnose
@@ -18,6 +20,7 @@ from samebits.engine.subject import Subject
 from samebits.engine.suite import Case, Expect
 from samebits.errors import UsageError
 
+FAILED = frozenset({Status.DIVERGED, Status.FLAKY, Status.ERROR})
 Listener = Callable[[CheckResult], None]
 Replay = Callable[[CheckResult], str]
 """The command that shows a check's finding again."""
@@ -47,11 +50,16 @@ def run_case(
     Raises:
         UsageError: a subject that cannot be checked as declared.
     """
+    if case.strategies is not None:
+        return search_case(
+            case, module=module, seed=seed, max_batch=max_batch, budget=budget, checks=checks, on_check=on_check
+        )
     ref = Ref(module=module, name="suite", case=case.id, seed=seed, env=dict(case.env))
     chosen = _choose(checks, case.checks)
+    most = f":M={max_batch}" if max_batch is not None else ""
 
     def replay(check: CheckResult) -> str:
-        return f"samebits replay '{module}::{case.id}::{check.check}@{seed}'"
+        return f"samebits replay {shlex.quote(f'{module}::{case.id}::{check.check}@{seed}{most}')}"
 
     return run_subject(
         case.build(seed),
@@ -65,6 +73,67 @@ def run_case(
         replay=replay,
         on_check=on_check,
     )
+
+
+def search_case(
+    case: Case,
+    *,
+    module: str,
+    seed: int = 0,
+    max_batch: int | None = None,
+    budget: float = 5.0,
+    checks: Sequence[str] | None = None,
+    on_check: Listener | None = None,
+) -> CaseResult:
+    """Let Hypothesis draw configurations of a case, and report the smallest one that fails, or all together."""
+    from samebits.diagnose.explore import Example, explore
+
+    strategies = case.strategies() if case.strategies is not None else {}
+    passed: list[CaseResult] = []
+
+    def fails(parameters: Mapping[str, Any]) -> CaseResult | None:
+        result = run_case(
+            case.at(parameters), module=module, seed=seed, max_batch=max_batch, budget=budget, checks=checks
+        )
+        if result.status in FAILED:
+            return result
+        passed.append(result)
+        return None
+
+    found = explore(fails, strategies, seed=seed)
+    if isinstance(found, Example):
+        result: CaseResult = found.outcome
+        result.facts["configuration"] = {k: str(v) for k, v in found.parameters.items()}
+        note = f"the smallest failing configuration of {found.tried} tried: {result.case}"
+        for check in result.checks:
+            check.notes.append(note)
+    else:
+        result = _together(passed)
+    result.case, result.expect, result.seed = case.id, str(case.expect), seed
+    if on_check is not None:
+        for check in result.checks:
+            on_check(check)
+    return result
+
+
+def _together(results: Sequence[CaseResult]) -> CaseResult:
+    """Configurations that passed as one result: sums, and the best power among them."""
+    merged = CaseResult("", facts=dict(results[0].facts) if results else {})
+    for i, first in enumerate(results[0].checks if results else ()):
+        every = [r.checks[i] for r in results]
+        seen = next((c for c in every if c.status is Status.PASSED), first)
+        total = dataclasses.replace(
+            seen,
+            launches=sum(c.launches for c in every),
+            pairs=sum(c.pairs for c in every),
+            seconds=sum(c.seconds for c in every),
+            coverage=f"{len(every)} configurations; of the last: {every[-1].coverage}",
+        )
+        blind = sum(c.status is Status.NO_POWER for c in every)
+        if blind:
+            total.notes = [*total.notes, f"{blind} of {len(every)} configurations had no power"]
+        merged.checks.append(total)
+    return merged
 
 
 def run_subject(
@@ -81,9 +150,15 @@ def run_subject(
     on_check: Listener | None = None,
 ) -> CaseResult:
     """Run the checks on a subject. A divergence is in the result, never raised; see `run_case`."""
-    bench = Bench(subject, seed=seed, max_batch=max_batch, budget=budget, ref=ref)
-    result = CaseResult(case or bench.name, str(expect), seed)
-    result.facts = bench.facts()
+    result = CaseResult(case or subject.name or getattr(subject.fn, "__name__", "kernel"), str(expect), seed)
+    try:
+        bench = Bench(subject, seed=seed, max_batch=max_batch, budget=budget, ref=ref)
+        result.facts = bench.facts()
+    except UsageError:
+        raise
+    except Exception as error:  # its very first launches raise: there is nothing to check
+        result.checks.append(_failed("launch", error))
+        return result
     for check in [registry.get(i) for i in checks] if checks is not None else registry.all_checks():
         outcome = _run(check, bench)
         if replay is not None:
@@ -112,15 +187,15 @@ def _run(check: Check, bench: Bench) -> CheckResult:
     except UsageError:
         raise
     except Exception as error:  # the kernel under test may raise anything; the other checks still count
-        where = "".join(traceback.format_exception(error)[-4:]).rstrip()
-        return CheckResult(
-            check.id,
-            Status.ERROR,
-            f"{type(error).__name__}: {error}",
-            launches=bench.launches - launches,
-            seconds=time.perf_counter() - start,
-            notes=[where],
+        return dataclasses.replace(
+            _failed(check.id, error), launches=bench.launches - launches, seconds=time.perf_counter() - start
         )
+
+
+def _failed(check: str, error: Exception) -> CheckResult:
+    """The kernel raised: with the last frames of where."""
+    where = "".join(traceback.format_exception(error)[-4:]).rstrip()
+    return CheckResult(check, Status.ERROR, f"{type(error).__name__}: {error}", notes=[where])
 
 
 def _explain(result: CaseResult, bench: Bench) -> None:

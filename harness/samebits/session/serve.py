@@ -41,7 +41,7 @@ def run_reference(payload: Mapping[str, Any], channel: Channel) -> None:
                 budget=payload.get("budget", 5.0),
                 checks=payload.get("checks"),
                 ref=ref,
-                replay=lambda check: _replay(ref, check),
+                replay=lambda check: _replay(ref, check, payload.get("max_batch")),
                 on_check=lambda check: channel.result(case_id, {"type": "check", "result": check.to_json()}),
             )
             return {"type": "case", "result": result.to_json()}
@@ -50,9 +50,10 @@ def run_reference(payload: Mapping[str, Any], channel: Channel) -> None:
         channel.end(case_id)
 
 
-def _replay(ref: Ref, check: CheckResult) -> str:
+def _replay(ref: Ref, check: CheckResult, max_batch: int | None) -> str:
     rows = "".join(f" --rows {r}" for r in ref.rows)
-    return f"samebits check {ref.module}:{ref.name}{rows} --check {check.check} --seed {ref.seed}"
+    most = f" --max-batch {max_batch}" if max_batch is not None else ""
+    return f"samebits check {ref.module}:{ref.name}{rows} --check {check.check} --seed {ref.seed}{most}"
 
 
 def _one(case: Case, payload: Mapping[str, Any], channel: Channel) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -154,7 +155,7 @@ def _plan(module: str, described: Mapping[str, Any], options: Options, named: bo
         return SuiteRecord(name, module, problem=Verdict(False, "cannot be read", str(described["error"]), code))
     suite = SuiteRecord(described["suite"], module, described.get("summary", ""))
     suite.whole = not (options.cases or options.checks)
-    for case in described["cases"]:
+    for case in [*described["cases"], *_configurations(described["cases"], options.cases)]:
         if options.cases and not any(fnmatch.fnmatchcase(case["id"], glob) for glob in options.cases):
             continue
         suite.cases[case["id"]] = CaseRecord(
@@ -162,6 +163,16 @@ def _plan(module: str, described: Mapping[str, Any], options: Options, named: bo
             strict=options.strict, chosen=bool(options.checks),
         )  # fmt: skip
     return suite
+
+
+def _configurations(cases: Sequence[Mapping[str, Any]], globs: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Single configurations of a search that are asked for by name: "dense[k=64]" where "dense" is a search."""
+    searches = {c["id"]: c for c in cases if c.get("search")}
+    for glob in globs:
+        literal = re.sub(r"\[([*?\[])\]", r"\1", glob)
+        base = literal.partition("[")[0]
+        if base in searches and literal != base:
+            yield {**searches[base], "id": literal}
 
 
 def _jobs(suite: SuiteRecord, described: Mapping[str, Any], options: Options) -> Iterator[Job]:
