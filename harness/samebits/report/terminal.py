@@ -25,8 +25,8 @@ WIDTH = 100
 LABEL = 12
 """Width of the column of labels."""
 INDENT = 4
-LAST_LINES = 12
-"""Of a dead worker's standard error and stacks."""
+SHOWN_LINES = 12
+"""Of a dead worker's standard error, the last; of its stacks, the first: the newest call comes first there."""
 MENTIONED = 3
 """Findings of one check that are printed; the evidence has all that were kept."""
 
@@ -98,10 +98,12 @@ def _death(death: Death) -> Iterator[str]:
         yield from _field("device", death.device_error)
     if death.core:
         yield from _field("core dump", death.core)
-    for title, text in (("stderr", death.stderr), ("stack", death.stack)):
-        if text.strip():
+    stderr = death.stderr.strip().splitlines()[-SHOWN_LINES:]
+    stack = death.stack.strip().splitlines()[:SHOWN_LINES]
+    for title, lines in (("stderr", stderr), ("stack", stack)):
+        if lines:
             yield f"{'':{INDENT}}{title}"
-            for line in text.strip().splitlines()[-LAST_LINES:]:
+            for line in lines:
                 yield f"{'':{INDENT}}  {line}"
 
 

@@ -53,6 +53,7 @@ def assert_batch_invariant(
         UsageError: inputs that cannot be checked as given.
         KernelError: the kernel raised (an AssertionError, too).
     """
+    __tracebackhide__ = True
     subject = fn if isinstance(fn, Subject) else Subject(fn, tuple(row_inputs), name=name, out=out, **about)
 
     result = run_subject(
@@ -71,6 +72,7 @@ def raise_unless_invariant(result: CaseResult) -> None:
     """Turn a result that is not green into the exception of its class."""
     from samebits.report.terminal import render_findings
 
+    __tracebackhide__ = True  # pytest: the test's own line is the last one of interest
     if result.status is Status.PASSED:
         return
     text = render_findings(result)
