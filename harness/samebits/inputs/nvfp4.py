@@ -96,24 +96,27 @@ def nvfp4_gemm(
     blocks = k // BLOCK
     m = mirror(blocks, len(BANDS), g, tile=len(BANDS))
     originals, place = max(1, m.originals), m.source.clamp(min=0)
-    x0, sx = _codes(rows, originals, g), _scales(rows, m.band, m.source, g)
-    w0, sw = _codes(n, originals, g), _scales(n, m.band, m.source, g)
+    x0, sx = block_codes(rows, originals, g), block_scales(rows, m.band, m.source, g)
+    w0, sw = block_codes(n, originals, g), block_scales(n, m.band, m.source, g)
     # Products of one sign in the largest band: see `mirror`.
     largest = m.original_bands[None, :, None] == 0
     x0, w0 = torch.where(largest, x0 & 7, x0), torch.where(largest, w0 & 7, w0)
     partnered = (m.sign != 0)[None, :, None]
     x = torch.where(m.sign[None, :, None] < 0, x0[:, place] ^ 8, x0[:, place])
     w = w0[:, place]
-    plain, plain_scale = _codes(rows, blocks, g), torch.randint(*ORDINARY, (rows, blocks), generator=g)
+    plain, plain_scale = block_codes(rows, blocks, g), torch.randint(*ORDINARY, (rows, blocks), generator=g)
     # A block without a partner is small beside the pairs: it survives or not by when it is added.
     alone = (m.sign == 0)[None, :]
-    x, w = torch.where(partnered, x, _codes(rows, blocks, g)), torch.where(partnered, w, _codes(n, blocks, g))
+    x, w = (
+        torch.where(partnered, x, block_codes(rows, blocks, g)),
+        torch.where(partnered, w, block_codes(n, blocks, g)),
+    )
     sx, sw = torch.where(alone, LONE, sx), torch.where(alone, LONE, sw)
     alternate = torch.arange(rows) % 2 == 0 if kind == "mixed" else torch.full((rows,), kind == "stratified")
     x = torch.where(alternate[:, None, None], x, plain)
     sx = torch.where(alternate[:, None], sx, plain_scale)
     if kind == "ordinary":
-        w, sw = _codes(n, blocks, g), torch.randint(*ORDINARY, (n, blocks), generator=g)
+        w, sw = block_codes(n, blocks, g), torch.randint(*ORDINARY, (n, blocks), generator=g)
     return Nvfp4Operands(
         pack(x).to(device),
         sx.to(torch.uint8).to(device),
@@ -124,7 +127,7 @@ def nvfp4_gemm(
     )
 
 
-def _codes(rows: int, blocks: int, g: torch.Generator) -> Tensor:
+def block_codes(rows: int, blocks: int, g: torch.Generator) -> Tensor:
     """uint8 [rows, blocks, 16] nibbles, one of magnitude 6 in each block."""
     import torch
 
@@ -133,7 +136,7 @@ def _codes(rows: int, blocks: int, g: torch.Generator) -> Tensor:
     return codes.scatter(2, lane, codes.gather(2, lane) | 7)
 
 
-def _scales(rows: int, band: Tensor, source: Tensor, g: torch.Generator) -> Tensor:
+def block_scales(rows: int, band: Tensor, source: Tensor, g: torch.Generator) -> Tensor:
     """[rows, blocks] e4m3 codes: each original draws from its band, its mirror image has the same."""
     import torch
 
