@@ -82,6 +82,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put items that share a process side by side."""
     groups.arrange(config, items)
+    if not config.stash[options.SETTINGS].isolate and any(groups.GROUP in item.stash for item in items):
+        from samebits.isolate.device import own_card
+
+        os.environ.update(own_card())  # processes of their own get it from the controller
 
 
 @pytest.hookimpl(wrapper=True)

@@ -85,7 +85,10 @@ def header(config: pytest.Config, settings: Settings) -> str:
     """One line, and a second one where xdist may split suites."""
     lines = [f"samebits: each suite in a fresh process (start: {settings.start}), seed {settings.seed}"]
     if not settings.isolate:
-        lines = [f"samebits: isolation is off ({settings.why_off}): tests run in this process"]
+        lines = [
+            f"samebits: isolation is off ({settings.why_off}): tests run in this process,"
+            " with its environment and without deadlines"
+        ]
     together = ("no", "each", "loadfile", *(["loadgroup"] if GROUPS_WORK else []))
     if (mode := config.getoption("dist", "no")) not in together:
         lines.append(f"samebits: --dist {mode} may split a suite over workers; --dist loadfile does not")

@@ -180,3 +180,17 @@ def test_loading_the_plugin_costs_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("isolate", ["auto", "off"])
+def test_an_xdist_worker_has_a_card_of_its_own(project, monkeypatch, isolate):
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    project.write("test_a.py", """
+        import os
+        import pytest
+
+        @pytest.mark.samebits
+        def test_one(): assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
+    """)  # fmt: skip
+    project.run(f"--samebits-isolate={isolate}").assert_outcomes(passed=1)
