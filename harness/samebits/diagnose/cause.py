@@ -31,6 +31,8 @@ class Pattern:
     """Whether any launch failed to repeat."""
     edges: tuple[int, ...] = ()
     """Batch sizes at which the bits of one row at one position change."""
+    elementwise: bool = False
+    """No sum to reorder: then M matters only by where it puts the end of the last vector."""
 
     @property
     def check(self) -> str:
@@ -116,7 +118,10 @@ CAUSES = (
     ),
     Cause(
         "dispatch-by-M",
-        lambda p: p.check in {"batch-size", "solo", "prefix"} and (bool(p.edges) or not POSITION & p.failed),
+        lambda p: (
+            p.check in {"batch-size", "solo", "prefix"}
+            and (not POSITION & p.failed or (bool(p.edges) and not p.elementwise))
+        ),
         "the batch size chooses a kernel or configuration that adds in another order",
         "one configuration class for all M: split-K, stream-K and tile of K fixed by (N, K)",
     ),
@@ -146,7 +151,8 @@ def cause(result: CaseResult, outcome: CheckResult) -> str:
     failed = frozenset(c.check for c in result.checks if c.findings) | {outcome.check}
     passed = frozenset(c.check for c in result.checks if c.status is Status.PASSED)
     flaky = any(c.status is Status.FLAKY for c in result.checks)
-    pattern = Pattern(outcome.findings[0], failed, passed, flaky, _edges(result))
+    elementwise = outcome.power is not None and outcome.power.how.startswith("element-wise")
+    pattern = Pattern(outcome.findings[0], failed, passed, flaky, _edges(result), elementwise)
     found = next((c for c in CAUSES if c.when(pattern)), UNKNOWN)
     where = ""
     if found.id == "dispatch-by-M" and pattern.edges:

@@ -1,0 +1,43 @@
+"""The smallest failing launch of kernels whose smallest failing launch is known."""
+
+from __future__ import annotations
+
+import torch
+
+from samebits.diagnose.shrink import shrink
+from samebits.engine.bench import Bench
+from samebits.engine.subject import Subject
+
+
+def bench(fn) -> Bench:
+    x = torch.randn(6, 64, generator=torch.Generator().manual_seed(0))
+    return Bench(Subject(fn, (x,), derive=False), max_batch=16)
+
+
+def test_one_guilty_column_is_found() -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        bias = torch.zeros_like(x)
+        if x.shape[0] >= 5:
+            bias[:, 37] = x[:, 37]
+        return x + bias
+
+    smallest = shrink(bench(kernel), 5, 2, 3)
+    assert smallest is not None
+    assert (smallest.batch, smallest.row, smallest.position) == (5, 2, 3)
+    assert (smallest.columns, smallest.of, smallest.rows) == (1, 64, 1)
+    assert "1 of 64 columns kept" in smallest.words()
+
+
+def test_neighbours_that_matter_are_kept() -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        return x / x.abs().amax()  # only another row's value changes this row
+
+    b = bench(kernel)
+    largest = int(b.pool[0].abs().amax(1).argmax())
+    smallest = shrink(b, 6, (largest + 1) % 6, 2)
+    assert smallest is not None
+    assert smallest.rows > 1
+
+
+def test_a_launch_that_does_not_fail_gives_nothing() -> None:
+    assert shrink(bench(lambda x: x * 2), 5, 0, 1) is None
