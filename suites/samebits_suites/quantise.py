@@ -113,9 +113,12 @@ def dynamic_scale(seed: int, k: int) -> Subject:
 for _backend in kernels.BACKENDS:
     for _k in SIZES if _backend == "cpu" else by_profile(SIZES[1:2], SIZES):
         _options: dict[str, Any] = {
-            "dtype": DTYPES, "backend": [_backend], "needs": kernels.needs(_backend),
-            "checks": by_profile(SHORT, None), "max_batch": by_profile(129 if _k < 100 and _backend == "cpu" else 24, 1024),
-        }  # fmt: skip
+            "dtype": DTYPES,
+            "backend": [_backend],
+            "needs": kernels.needs(_backend),
+            "checks": by_profile(SHORT, None),
+            "max_batch": by_profile(129 if _k < 100 and _backend == "cpu" else 24, 1024),
+        }
         suite.case(k=[_k], **_options)(quantise)
         if _k in by_profile((48, 1008), SIZES):
             suite.case(i=[_k], activation=ACTIVATIONS, **_options)(activation_quantise)
