@@ -183,7 +183,7 @@ _ROW_OPS = (
 )
 
 for _device in ("cpu", "cuda"):
-    _most = by_profile(64, 1024) if _device == "cpu" else by_profile(512, 4096)
+    _most = by_profile(32, 1024) if _device == "cpu" else by_profile(512, 4096)
     _options: dict[str, Any] = {
         "checks": CHECKS,
         "max_batch": _most,
