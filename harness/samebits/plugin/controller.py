@@ -253,12 +253,16 @@ class Controller:
 
 
 def _arguments(config: pytest.Config) -> list[str]:
-    args = [str(a) for a in config.invocation_params.args]
+    given = [str(a) for a in config.invocation_params.args]
+    more = []
     if config.getoption("capture", "no") in ("fd", "sys"):
         # Captured for the report, and passed on to the worker's files, which survive it. File descriptors are left
         # alone: what native code says before it aborts is then in those files, and not in one that goes with it.
-        args.insert(args.index("--") if "--" in args else len(args), "--capture=tee-sys")
-    return args
+        more.append("--capture=tee-sys")
+    if config.getoption("cov_source", None):
+        more.append("--cov-append")  # pytest-cov begins by deleting what other processes have measured
+    at = given.index("--") if "--" in given else len(given)
+    return [*given[:at], *more, *given[at:]]
 
 
 def _made(item: pytest.Item, when: Any, outcome: Any, text: str | None, seconds: float) -> pytest.TestReport:

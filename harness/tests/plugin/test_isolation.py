@@ -405,6 +405,22 @@ def test_nobody_runs_a_test_again_until_it_passes(project):
     assert project.words() == ["ours", "here", "here"]
 
 
+def test_what_others_have_measured_stays(project):
+    """pytest-cov deletes earlier data when it starts, unless told not to. This stands for it."""
+    project.write("conftest.py", """
+        def pytest_addoption(parser):
+            parser.addoption("--cov", dest="cov_source")
+            parser.addoption("--cov-append", action="store_true")
+    """)  # fmt: skip
+    project.write("test_it.py", """
+        import pytest
+        @pytest.mark.samebits
+        def test_there(request): assert request.config.getoption("cov_append")
+        def test_here(request): assert not request.config.getoption("cov_append")
+    """)  # fmt: skip
+    project.run("--cov=it").assert_outcomes(passed=2)
+
+
 def test_start_spawn(project):
     project.write("pytest.ini", "[pytest]\nsamebits_start = spawn\nsamebits_deadline = 20\n")
     project.write("test_a.py", """
