@@ -383,14 +383,18 @@ def test_limits_of_pytest_timeout_are_deadlines(project):
 
 
 def test_nobody_runs_a_test_again_until_it_passes(project):
-    project.write("rerunfailures.py", """
+    project.write("conftest.py", """
         from _pytest.runner import runtestprotocol
 
-        def pytest_runtest_protocol(item, nextitem):
-            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-            runtestprotocol(item, nextitem=item, log=False)
-            runtestprotocol(item, nextitem=nextitem, log=True)
-            return True
+        class Retry:
+            def pytest_runtest_protocol(self, item, nextitem):
+                item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+                runtestprotocol(item, nextitem=item, log=False)
+                runtestprotocol(item, nextitem=nextitem, log=True)
+                return True
+
+        def pytest_configure(config):
+            config.pluginmanager.register(Retry(), "rerunfailures")
     """)  # fmt: skip
     project.write("test_it.py", """
         import pytest
@@ -401,7 +405,7 @@ def test_nobody_runs_a_test_again_until_it_passes(project):
 
         def test_here(): note("here")
     """)  # fmt: skip
-    project.run("-p", "rerunfailures").assert_outcomes(passed=2)
+    project.run().assert_outcomes(passed=2)
     assert project.words() == ["ours", "here", "here"]
 
 
