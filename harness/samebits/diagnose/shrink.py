@@ -1,11 +1,13 @@
 """The smallest launch that still shows a divergence.
 
-The sweep already gives the smallest failing M. Within it, columns are set to zero as long as the bits still
-differ, and neighbours become copies of the row: what is left is what a kernel author has to look at.
+A sweep over every M already gives the smallest that fails; one over a sample leaves a gap below it, which is
+bisected. Then columns are set to zero as long as the bits still differ, and neighbours become copies of the row:
+what is left is what a kernel author has to look at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,16 +57,39 @@ def shrink(bench: Bench, batch: int, row: int, position: int) -> Smallest | None
     import torch
 
     start = bench.launches
-    index = (torch.arange(batch) - position + row) % bench.probes
-    rows = bench.rows_at(index)
-    if not _differs(bench, rows, position):
+
+    def place(m: int) -> Tensor:
+        return (torch.arange(m) - min(position, m - 1) + row) % bench.probes
+
+    def fails(m: int) -> bool:
+        return _differs(bench, bench.rows_at(place(m)), min(position, m - 1))
+
+    if not fails(batch):
         return None
+    batch = bisect(fails, batch)
+    position = min(position, batch - 1)
+    index = place(batch)
+    rows = bench.rows_at(index)
     distinct = len(set(index.tolist()))
     same = tuple(t[position : position + 1].expand(t.shape).contiguous() for t in rows)
     if distinct > 1 and _differs(bench, same, position):
         rows, distinct = same, 1
     kept, of = _fewest_columns(bench, rows, position, start)
     return Smallest(batch, row, position, kept, of, distinct, bench.launches - start)
+
+
+def bisect(fails: Callable[[int], bool], failing: int, passing: int = 1) -> int:
+    """A batch size that fails while the one below it passes, by log2(failing - passing) calls of `fails`.
+
+    The smallest of all where every size above an edge fails; otherwise some edge between the two.
+    """
+    while failing - passing > 1:
+        middle = (failing + passing) // 2
+        if fails(middle):
+            failing = middle
+        else:
+            passing = middle
+    return failing
 
 
 def _differs(bench: Bench, rows: tuple[Tensor, ...], position: int) -> bool:

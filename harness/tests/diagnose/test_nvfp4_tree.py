@@ -50,7 +50,7 @@ def test_trees_on_models(adder, width, splits, pairwise):
 def test_fp16_outputs_and_words():
     found = nvfp4_tree(kernel(BLACKWELL_NVFP4, 2, dtype=torch.float16), 512, 256)
     assert found.same_as(truth(32, 4, 2))
-    assert found.words() == "split-K 2 at 16, 4 at a time"
+    assert found.words() == "split-K 2 at 256, 4 at a time (leaves are blocks of 16)"
     assert found.launches < 40
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from samebits.diagnose.shrink import shrink
+from samebits.diagnose.shrink import bisect, shrink
 from samebits.engine.bench import Bench
 from samebits.engine.subject import Subject
 
@@ -41,3 +42,22 @@ def test_neighbours_that_matter_are_kept() -> None:
 
 def test_a_launch_that_does_not_fail_gives_nothing() -> None:
     assert shrink(bench(lambda x: x * 2), 5, 0, 1) is None
+
+
+@pytest.mark.parametrize("edge", [2, 3, 25, 100])
+def test_a_sample_of_batch_sizes_is_refined_to_the_edge(edge: int) -> None:
+    tried: list[int] = []
+
+    def fails(m: int) -> bool:
+        tried.append(m)
+        return m >= edge
+
+    assert bisect(fails, 100) == edge
+    assert len(tried) <= 7
+
+
+def test_the_edge_below_a_failing_batch_is_found() -> None:
+    b = bench(lambda x: x * (2 if x.shape[0] >= 7 else 1))
+    smallest = shrink(b, 16, 1, 14)
+    assert smallest is not None
+    assert (smallest.batch, smallest.position) == (7, 6)

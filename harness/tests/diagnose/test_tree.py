@@ -120,7 +120,7 @@ def test_json_and_depth():
     tree = Tree.nested(split(8, 2))
     assert tree.depth() == 4
     assert tree.to_json() == {
-        "leaves": 8, "nodes": [list(c) for c in tree.nodes], "words": "split-K 2 at 4", "proof": None,
+        "leaves": 8, "unit": 1, "nodes": [list(c) for c in tree.nodes], "words": "split-K 2 at 4", "proof": None,
     }  # fmt: skip
 
 

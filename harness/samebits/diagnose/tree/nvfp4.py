@@ -89,7 +89,7 @@ def nvfp4_tree(fn: Packed, k: int, n: int, *, m: int = 1, row: int = 0, fused: b
     few = [(0, j) for j in sorted({1, blocks // 2, blocks - 1} - {0})]
     if ask(few) != ask(few):
         raise NoTreeError("arrival-order: the same launch gives another sum when it is repeated")
-    return dataclasses.replace(reconstruct(blocks, ask, fused_exact=fused), launches=launches)
+    return dataclasses.replace(reconstruct(blocks, ask, fused_exact=fused), unit=BLOCK, launches=launches)
 
 
 def _survivors(value: float) -> int:

@@ -51,6 +51,8 @@ class Tree:
     leaves: int
     nodes: tuple[tuple[int, ...], ...]
     """Children of each node; more than two are added at once. The last node is the root."""
+    unit: int = 1
+    """Products in a leaf: 16 where blocks are the leaves."""
     proof: Proof | None = None
     launches: int = 0
     """What it cost to find."""
@@ -86,6 +88,7 @@ class Tree:
         proof = None if self.proof is None else {**vars(self.proof), "holds": self.proof.holds}
         return {
             "leaves": self.leaves,
+            "unit": self.unit,
             "nodes": [list(c) for c in self.nodes],
             "words": self.words(),
             "proof": proof,

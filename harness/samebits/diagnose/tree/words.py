@@ -50,10 +50,11 @@ def words(tree: Tree) -> str:
     wide = max(len(c) for c in tree.nodes)
     steps = f", {runs[0].width} at a time" if wide > 2 else ""
     runs, ends = _without_ends(runs, tree.leaves)
-    end = f"{steps}{f', {shape}' if shape else ''}{ends}"
+    blocks = f" (leaves are blocks of {tree.unit})" if tree.unit > 1 else ""
+    end = f"{steps}{f', {shape}' if shape else ''}{ends}{blocks}"
     if len(runs) == 1:
         return _loop(runs[0]) + end
-    lengths = [len(r.leaves) for r in runs]
+    lengths = [len(r.leaves) * tree.unit for r in runs]
     strides = {r.stride for r in runs if len(r.leaves) > 1}
     if strides == {len(runs)}:
         return f"{len(runs)} lanes of stride {len(runs)}{end}"
