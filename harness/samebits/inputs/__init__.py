@@ -13,6 +13,21 @@ along K, over a wide range of exponents. The sum is zero in real numbers, so the
 | `derive(rows, seed=, fn=)` | further rows for a kernel whose weights are somebody else's |
 | `sensitivity(fn, rows, ...)` | which share of the output elements shows a reordering |
 
+Public signatures:
+
+    gemm(rows, n, k, *, dtype="bfloat16", seed=0, device="cpu", kind="mixed") -> GemmOperands(x, w, order)
+    nvfp4_gemm(rows, n, k, *, seed=0, device="cpu", kind="mixed")
+        -> Nvfp4Operands(x, x_scale, w, w_scale, alpha, order)
+    reduction(rows, k, *, dtype="float32", seed=0, device="cpu", kind="mixed") -> Tensor
+    moe(rows, hidden, intermediate, experts, *, dtype="bfloat16", seed=0, device="cpu", routing="mixed")
+        -> MoeOperands
+    derive(rows, *, seed=0, fn=None) -> tuple of further row tensors, or ()
+    sensitivity(fn, rows, *, reordered=None, addends=None) -> Sensitivity(share, elements, addends, how)
+
+`GemmOperands.reordered()` and `Nvfp4Operands.reordered()` give the twin for `Subject.reordered`;
+`Nvfp4Operands.activations(dtype)` the rows in 16 bits that quantise to it without loss. What shows on which unit
+is computed by `samebits.inputs.orders.flip_rates(x, w, adder)` on the models in `samebits.inputs.adders`.
+
 All are deterministic in their arguments: an explicit generator on the CPU, then moved.
 Source of the designs and of the flip rates: docs/explanation/power.
 """

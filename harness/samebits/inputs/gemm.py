@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-KINDS = ("mixed", "stratified", "ordinary")
+DESIGNS = ("mixed", "stratified", "ordinary")
+LIFELIKE = ("outliers", "sparse", "subnormal", "signed-zeros")
+"""Rows as models make them: no order need show, but other paths are taken (flush to zero, skipped zeros)."""
+KINDS = DESIGNS + LIFELIKE
 EXPONENTS = (12, 3, -3, -9)
 """Bands of the stratified design: powers of two of the row's magnitudes, one of each in every four places."""
 FP8_BANDS = ((104, 126), (72, 104), (40, 72), (8, 40))
@@ -62,7 +65,9 @@ def gemm(
         seed: decides everything.
         device: where they end up; they are made on the CPU.
         kind: "stratified" rows cancel over a wide range of exponents; "ordinary" ones are randn, which
-            element-wise and epilogue faults need; "mixed" alternates them over the same weights.
+            element-wise and epilogue faults need; "mixed" alternates them over the same weights. "outliers" has
+            one column in 64 at 64 times the rest, "sparse" nine zeros in ten, "subnormal" and "signed-zeros" are
+            what they say; all four over ordinary weights.
 
     Raises:
         UsageError: an unknown kind, or a size below 1.
@@ -91,11 +96,29 @@ def gemm(
     w = w0[:, place] * (m.sign != 0)
     stratified = x0[:, place] * sign * scale
     ordinary = torch.randn(rows, k, generator=g, dtype=torch.float64)
-    if kind == "ordinary":
+    if kind not in ("mixed", "stratified"):
         w = torch.randn(n, k, generator=g, dtype=torch.float64)
+    if kind in LIFELIKE:
+        x = _lifelike(kind, ordinary, kept, g)
+        return GemmOperands(x.to(kept).to(device), w.to(kept).to(device), m.paired().to(device))
     alternate = torch.arange(rows)[:, None] % 2 == 0
     x = {"stratified": stratified, "ordinary": ordinary}.get(kind, torch.where(alternate, stratified, ordinary))
     return GemmOperands(x.to(kept).to(device), w.to(kept).to(device), m.paired().to(device))
+
+
+def _lifelike(kind: str, x: Tensor, dtype: torch.dtype, g: torch.Generator) -> Tensor:
+    """float64 [rows, k] of one of LIFELIKE, from ordinary `x`."""
+    import torch
+
+    if kind == "outliers":
+        channel = torch.randperm(x.shape[1], generator=g)[: max(1, x.shape[1] // 64)]
+        factor = torch.ones(x.shape[1], dtype=x.dtype).index_fill(0, channel, 64)
+        return x * factor
+    if kind == "sparse":
+        return x * (torch.rand(x.shape, generator=g) < 0.1)
+    if kind == "subnormal":
+        return x.clamp(-4, 4) / 4 * torch.finfo(dtype).smallest_normal
+    return torch.where(torch.rand(x.shape, generator=g) < 0.5, x, torch.zeros_like(x).copysign(x))
 
 
 def _fp8_magnitudes(rows: int, band: Tensor, g: torch.Generator) -> Tensor:

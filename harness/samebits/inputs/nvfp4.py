@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from samebits.errors import UsageError
-from samebits.inputs.gemm import KINDS, check
+from samebits.inputs.gemm import DESIGNS, check
 from samebits.inputs.mirror import mirror
 
 if TYPE_CHECKING:
@@ -82,14 +82,14 @@ def nvfp4_gemm(
     device: torch.device | str = "cpu",
     kind: str = "mixed",
 ) -> Nvfp4Operands:
-    """Operands of an NVFP4 scaled-MM; see `gemm` for the kinds.
+    """Operands of an NVFP4 scaled-MM; see `gemm` for the kinds "mixed", "stratified" and "ordinary".
 
     Raises:
         UsageError: K no multiple of 16, an unknown kind, or a size below 1.
     """
     import torch
 
-    check(kind, KINDS, rows=rows, n=n, k=k)
+    check(kind, DESIGNS, rows=rows, n=n, k=k)
     if k % BLOCK:
         raise UsageError("K is a whole number of blocks", found=f"K = {k}", allowed="multiples of 16")
     g = torch.Generator().manual_seed(seed)

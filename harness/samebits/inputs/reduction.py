@@ -23,7 +23,7 @@ def reduction(
     """[rows, k]: "stratified" rows sum to zero over a wide range of exponents, "ordinary" ones are randn.
 
     A norm or a softmax turns the last bits of its sum into the last bits of every output, so ordinary rows
-    serve them; a plain sum needs the stratified ones. "mixed" alternates.
+    serve them; a plain sum needs the stratified ones. "mixed" alternates; for the other kinds see `gemm`.
     """
     check(kind, KINDS, rows=rows, k=k)
     return gemm(rows, 1, k, dtype=dtype, seed=seed, device=device, kind=kind).x

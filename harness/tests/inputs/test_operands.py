@@ -147,3 +147,21 @@ def test_reduction_rows(kind):
 def test_refusals(call, words):
     with pytest.raises(UsageError, match=words):
         call()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_lifelike_rows_are_what_they_are_called(dtype):
+    def x(kind):
+        return inputs.gemm(16, 4, 256, dtype=dtype, kind=kind).x.double()
+
+    tiny = torch.finfo(getattr(torch, dtype)).smallest_normal
+    largest = x("outliers").abs().amax(0)
+    assert (largest > 20).sum() == 4
+    assert 0.85 < (x("sparse") == 0).double().mean() < 0.95
+    subnormal = x("subnormal")
+    assert (subnormal.abs() <= tiny).all()
+    assert (subnormal != 0).double().mean() > 0.9
+    zeros = x("signed-zeros")
+    negative = (zeros == 0) & zeros.signbit()
+    assert 0.15 < negative.double().mean() < 0.35
+    assert 0.15 < ((zeros == 0) & ~zeros.signbit()).double().mean() < 0.35
