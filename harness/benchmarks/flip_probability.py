@@ -30,6 +30,8 @@ UNITS: dict[str, tuple[Adder, ...]] = {
     "float32": (FMA, MULTIPLY_ADD),
 }
 COLUMNS = 128
+FIRST_SEED = 1000
+"""The bands and arrangements of the design were chosen on seeds below 10: these are others."""
 
 
 def operands(name: str, k: int, seed: int, rows: int, kind: str) -> tuple[Tensor, Tensor]:
@@ -58,7 +60,7 @@ def quantised(x: Tensor) -> Tensor:
 def rates(name: str, k: int, adder: Adder, kind: str, elements: int, seeds: int) -> dict[str, float]:
     rows = max(1, elements // COLUMNS // seeds)
     found: dict[str, list[float]] = {}
-    for seed in range(seeds):
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         x, w = operands(name, k, seed, rows, kind)
         for order, rate in flip_rates(x, w, adder, exact_products=name != "float32").items():
             found.setdefault(order, []).append(rate)
