@@ -59,7 +59,9 @@ def run_case(
     most = f":M={max_batch}" if max_batch is not None else ""
 
     def replay(check: CheckResult) -> str:
-        return f"samebits replay {shlex.quote(f'{module}::{case.id}::{check.check}@{seed}{most}')}"
+        address = f"{module}::{case.id}::{check.check}@{seed}{most}"
+        quoted = shlex.quote(address) if "'" in address else f"'{address}'"
+        return f"samebits replay {quoted}"
 
     return run_subject(
         case.build(seed),

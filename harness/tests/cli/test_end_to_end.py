@@ -79,7 +79,7 @@ def test_run(here: Path) -> None:
     assert done.returncode == document["exit_code"] == 0
     assert "1 crash contained" in done.stderr
     finding = suite["cases"][1]["checks"][0]["findings"][0]
-    assert finding["replay"] == "samebits replay 'theirs::split_by_batch::batch-size@0'"
+    assert finding["replay"] == "samebits replay 'theirs::split_by_batch::batch-size@0:M=24'"
     assert (here / ".samebits/latest/report.html").exists()
 
 
