@@ -13,6 +13,8 @@ from samebits_suites.constructed import chained_mm
 from samebits_suites.profile import by_profile, most_checks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from samebits.engine.subject import Kernel
@@ -180,3 +182,20 @@ suite.control(
     needs=kernels.needs("cpu"), checks=CONTROL, max_batch=64,
 )(scaled_mm)  # fmt: skip
 suite.control(name="split_k", n=[16], k=[256], checks=CONTROL, max_batch=16)(split_k)
+
+
+def shapes() -> Mapping[str, Any]:
+    """For the search: what Hypothesis draws, smallest first."""
+    from hypothesis import strategies as st
+
+    return {
+        "n": st.integers(1, 96),
+        "k": st.integers(3, 64).map(lambda blocks: 16 * blocks),
+        "dtype": st.sampled_from(DTYPES),
+    }
+
+
+@suite.explore(shapes, name="any_shape", max_batch=17, needs=kernels.needs("cpu"))
+def any_shape(seed: int, n: int, k: int, dtype: str) -> Subject:
+    """A shape nobody thought of: one that fails is shrunk to the smallest."""
+    return scaled_mm(seed, n, k, dtype, "cpu")
