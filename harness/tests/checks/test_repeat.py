@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -49,7 +51,8 @@ def test_a_rare_flip_is_caught_with_its_bits(case):
     assert result.status is Status.FLAKY
     assert (finding.position, finding.mismatched, finding.first.index) == (0, 1, (3,))
     assert finding.details["differing launches"] == 1
-    assert "1 of 103 repeats" in finding.message
+    # How many repeats the budget allows depends on the machine's load.
+    assert re.search(r"1 of \d+ repeats differ", finding.message)
 
 
 def test_memory_of_the_sizes_in_play_is_dirtied(case, monkeypatch):
