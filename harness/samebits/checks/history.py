@@ -39,6 +39,17 @@ class History:
         sizes = sorted({min(m, bench.max_batch) for m in (*SIZES, bench.probes, LARGEST)})
         largest, half = sizes[-1], max(1, bench.probes // 2)
         first = {m: tuple(y.clone() for y in bench.run(bench.batch(m)[1])) for m in sizes}
+        if bench.first is not None:
+            alone = bench.rows_at([0])
+            rec.compare(
+                bench.run(alone),
+                bench.first,
+                "row 0 alone had other bits in the very first launch, before any batch",
+                rows=[0],
+                batch=1,
+                against=1,
+                again=lambda: bench.run(alone),
+            )
 
         steps: dict[str, Step] = {
             f"a larger batch of other rows (M={largest})": lambda: bench.run(bench.batch(largest, half)[1]),

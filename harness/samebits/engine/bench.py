@@ -59,6 +59,8 @@ class Bench:
         self.subject, self.seed, self.budget, self.ref = subject, seed, budget, ref
         self.device: torch.device = subject.rows[0].device
         self.launches = 0
+        self.first: tuple[Tensor, ...] | None = None
+        """Row 0 alone as this process launched it first, where a session kept it: `history` compares with it."""
         self.pool = self._pool()
         self.probes = self.pool[0].shape[0]
         self.exhaustive = max_batch is not None

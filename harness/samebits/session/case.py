@@ -7,7 +7,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samebits import checks as registry
 from samebits import diagnose
@@ -19,6 +19,10 @@ from samebits.engine.result import ESSENTIAL, CaseResult, CheckResult, Status
 from samebits.engine.subject import Subject
 from samebits.engine.suite import Case, Expect
 from samebits.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 FAILED = frozenset({Status.DIVERGED, Status.FLAKY, Status.ERROR})
 Listener = Callable[[CheckResult], None]
@@ -153,8 +157,10 @@ def run_subject(
 ) -> CaseResult:
     """Run the checks on a subject. A divergence is in the result, never raised; see `run_case`."""
     result = CaseResult(case or subject.name or getattr(subject.fn, "__name__", "kernel"), str(expect), seed)
+    first = _first_launch(subject)
     try:
         bench = Bench(subject, seed=seed, max_batch=max_batch, budget=budget, ref=ref)
+        bench.first = first
         result.facts = bench.facts()
     except UsageError:
         raise
@@ -192,6 +198,19 @@ def _run(check: Check, bench: Bench) -> CheckResult:
         return dataclasses.replace(
             _failed(check.id, error), launches=bench.launches - launches, seconds=time.perf_counter() - start
         )
+
+
+def _first_launch(subject: Subject) -> tuple[Tensor, ...] | None:
+    """Row 0 alone, before anything larger runs: even learning a kernel's weights takes a batch."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            found = subject.fn(*(t[:1].contiguous().clone() for t in subject.rows))
+        outputs = (found,) if isinstance(found, torch.Tensor) else tuple(found)
+        return tuple(y.clone() for y in outputs)
+    except Exception:  # whatever is wrong shows again, where it is reported
+        return None
 
 
 def _failed(check: str, error: Exception) -> CheckResult:

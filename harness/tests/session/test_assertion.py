@@ -56,3 +56,16 @@ def test_unknown_checks_and_bad_rows_are_usage_errors() -> None:
         check(lambda x: x, checks=["batch_size"])
     with pytest.raises(UsageError, match="one row per input row"):
         check(lambda x: x.sum())
+
+
+def test_a_first_batch_that_switches_for_good_shows() -> None:
+    """Nothing later differs from anything later: only the very first launch knows the other bits."""
+    largest = [0]
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        largest[0] = max(largest[0], x.shape[0])
+        return x * (2 if largest[0] < 3 else 2.0000002)
+
+    with pytest.raises(DivergenceError, match="in the very first launch") as caught:
+        check(kernel)
+    assert "stale-state" in str(caught.value)
