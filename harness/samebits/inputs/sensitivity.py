@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 GROUPS = 4
 """Groups of columns whose partial sums are looked at."""
+SAMPLED = 64
+"""Columns whose addends are looked at, to know whether any sum of them has to be rounded."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,17 @@ def sensitivity(
 
     Without `reordered`, and for a kernel of one floating-point row input, the columns are masked in four groups:
     where the partial sums are so large that their rounding in fp32 reaches half a unit in the last place of the
-    output, a reordering can show. That is an estimate, and says so.
+    output, a reordering can show; unless every sum of the addends is exact, as those of small integers are. That
+    is an estimate, and says so.
     """
     import torch
 
     with torch.no_grad():
-        y = _outputs(fn(*rows))
+        # Cloned: a kernel that writes to its rows must not change the caller's.
+        y = _outputs(fn(*(t.clone() for t in rows)))
         total = sum(t.numel() for t in y)
         if reordered is not None:
-            other = _outputs(reordered[0](*reordered[1]))
+            other = _outputs(reordered[0](*(t.clone() for t in reordered[1])))
             return _measured(y, other, total, addends)
         if len(rows) != 1 or not rows[0].dtype.is_floating_point or rows[0].dim() < 2:
             return Sensitivity(
@@ -113,12 +117,61 @@ def _masked(
     if not bool(finite.any()) or not bool((rest <= max(8 * eps, 2.0**-12) * scale)[finite].all()):
         return Sensitivity(None, total, addends, unmeasured + "not linear in its rows, no reordered twin")
     live = (parts != 0).sum(0)
-    fp32 = 2.0**-24 if whole.dtype != torch.float64 else 2.0**-53
+    digits = 24 if whole.dtype != torch.float64 else 53
+    fp32 = 2.0**-digits
     ulp = torch.nextafter(whole.abs(), torch.full_like(whole, torch.inf)).double() - whole.double().abs()
     # A partial sum that overflows a short output type is larger than any that does not.
     sees = torch.isfinite(whole) & ~size.isnan() & (live >= 2) & (parts.abs().amax(0) * fp32 >= ulp / 2)
-    share = float(sees.double().mean())
+    large = int(sees.sum())
+    if large:
+        sees &= _rounds(fn, x, whole, digits)
+    seen = int(sees.sum())
     known = addends if addends is not None else (int(live.max()) if k <= groups else None)
-    return Sensitivity(
-        share, total, known, f"estimated by masking columns: {share:.0%} of {total:,} output elements can show it"
-    )
+    how = f"estimated by masking columns: {seen / max(1, total):.2g} of {total:,} output elements can show it"
+    if large and not seen:
+        how = f"every sum of the addends is exact in {digits} bits, in any order (seen on up to {SAMPLED} columns)"
+    return Sensitivity(seen / max(1, total), total, known, how)
+
+
+def _rounds(fn: Callable[..., Any], x: Tensor, whole: Tensor, digits: int) -> Tensor:
+    """Which elements of `whole` [R, ...] have addends that no accumulator of `digits` bits adds exactly.
+
+    A kernel that is linear in its row gives weights away: y(e_k) is column k, and the lowest bit of x * w is the
+    product of theirs. Where the absolute addends sum to less than 2**digits of the lowest bit among them, every
+    partial sum in every order is exact. Seen on 64 columns: their sum is scaled up to all. Everything counts as
+    rounded where that is not known: more than two dimensions, 8-bit rows (their units keep fewer bits).
+    """
+    import torch
+
+    everything = torch.ones_like(whole, dtype=torch.bool)
+    if x.dim() != 2 or x.element_size() < 2:
+        return everything
+    k = x.shape[1]
+    count = min(SAMPLED, k)
+    columns = torch.randperm(k, generator=torch.Generator().manual_seed(3))[:count].to(x.device)
+    units = torch.zeros(count, k, dtype=x.dtype, device=x.device)
+    units[torch.arange(count, device=x.device), columns] = 1
+    try:
+        w = _outputs(fn(units))[0].double()
+    except Exception:  # a kernel may refuse unit rows; then its addends are not known
+        return everything
+    if w.shape[1:] != whole.shape[1:] or not bool(torch.isfinite(w).all()):
+        return everything
+    a, w = x[:, columns].double().nan_to_num(), w.reshape(count, -1)
+    low_a, low_w = _lowest_bit(a), _lowest_bit(w)
+    lowest = torch.full((x.shape[0], w.shape[1]), torch.inf, dtype=torch.float64, device=x.device)
+    for i in range(count):
+        lowest = torch.minimum(lowest, low_a[:, i, None] + low_w[i])
+    size = (a.abs() @ w.abs()) * (k / count)
+    # An element all of whose sampled addends are zero is known by none of them.
+    return ((size.log2() > lowest + digits) | lowest.isinf()).reshape(whole.shape)
+
+
+def _lowest_bit(values: Tensor) -> Tensor:
+    """log2 of the lowest bit that is set in each float64; inf for a zero."""
+    import torch
+
+    mantissa, exponent = torch.frexp(values)
+    digits = (mantissa * 2.0**53).to(torch.int64)
+    lowest = (digits & -digits).double().log2() + exponent - 53
+    return torch.where(values == 0, torch.inf, lowest)
