@@ -31,6 +31,8 @@ class Pattern:
     """Whether any launch failed to repeat."""
     edges: tuple[int, ...] = ()
     """Batch sizes at which the bits of one row at one position change."""
+    written: bool = False
+    """Whether a launch changed its own row inputs."""
     elementwise: bool = False
     """No sum to reorder: then M matters only by where it puts the end of the last vector."""
 
@@ -134,6 +136,14 @@ CAUSES = (
 )
 """In the order in which they are tried."""
 
+WRITTEN = Cause(
+    "out-contract",
+    lambda p: p.written and p.check in POSITIONAL | {"repeat", "neighbours", "history", "layout", "out-contract"},
+    "the kernel writes to its row inputs: whatever is launched on them again starts from other values",
+    "write to a buffer of its own; until then the other findings may have no other cause",
+)
+"""Tried before all others: it imitates most of them, down to launches that do not repeat."""
+
 UNKNOWN = Cause(
     "unknown", lambda _: True, "no rule matches this pattern of checks", "compare the failing launches"
 )
@@ -152,13 +162,19 @@ def cause(result: CaseResult, outcome: CheckResult) -> str:
     passed = frozenset(c.check for c in result.checks if c.status is Status.PASSED)
     flaky = any(c.status is Status.FLAKY for c in result.checks)
     elementwise = outcome.power is not None and outcome.power.how.startswith("element-wise")
-    pattern = Pattern(outcome.findings[0], failed, passed, flaky, _edges(result), elementwise)
-    found = next((c for c in CAUSES if c.when(pattern)), UNKNOWN)
+    pattern = Pattern(outcome.findings[0], failed, passed, flaky, _edges(result), _written(result), elementwise)
+    found = next((c for c in (WRITTEN, *CAUSES) if c.when(pattern)), UNKNOWN)
     where = ""
     if found.id == "dispatch-by-M" and pattern.edges:
         shown = ", ".join(map(str, pattern.edges[:8])) + (", ..." if len(pattern.edges) > 8 else "")
         where = f" (edges at M = {shown})"
     return f"{found.id}: {found.says}{where}; do: {found.do}"
+
+
+def _written(result: CaseResult) -> bool:
+    """Whether out-contract saw a row input change."""
+    said = [f.message for c in result.checks if c.check == "out-contract" for f in c.findings]
+    return any(m.startswith("row input") and "was written to" in m for m in said)
 
 
 def _edges(result: CaseResult) -> tuple[int, ...]:

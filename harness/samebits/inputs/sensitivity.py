@@ -125,12 +125,12 @@ def _masked(
     large = int(sees.sum())
     if large:
         sees &= _rounds(fn, x, whole, digits)
-    seen = int(sees.sum())
+    share = (seen := int(sees.sum())) / max(1, total)
     known = addends if addends is not None else (int(live.max()) if k <= groups else None)
-    how = f"estimated by masking columns: {seen / max(1, total):.2g} of {total:,} output elements can show it"
+    how = f"estimated by masking columns: {100 * share:.2g} % of {total:,} output elements can show it"
     if large and not seen:
         how = f"every sum of the addends is exact in {digits} bits, in any order (seen on up to {SAMPLED} columns)"
-    return Sensitivity(seen / max(1, total), total, known, how)
+    return Sensitivity(share, total, known, how)
 
 
 def _rounds(fn: Callable[..., Any], x: Tensor, whole: Tensor, digits: int) -> Tensor:

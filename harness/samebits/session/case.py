@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 FAILED = frozenset({Status.DIVERGED, Status.FLAKY, Status.ERROR})
+RAISED = (Exception, SystemExit)
+"""What a kernel may raise. A kernel that exits has not ended the run, least of all with status 0."""
 Listener = Callable[[CheckResult], None]
 Replay = Callable[[CheckResult], str]
 """The command that shows a check's finding again."""
@@ -164,7 +166,7 @@ def run_subject(
         result.facts = bench.facts()
     except UsageError:
         raise
-    except Exception as error:  # its very first launches raise: there is nothing to check
+    except RAISED as error:  # its very first launches raise: there is nothing to check
         result.checks.append(_failed("launch", error))
         return result
     for check in [registry.get(i) for i in checks] if checks is not None else registry.all_checks():
@@ -194,7 +196,7 @@ def _run(check: Check, bench: Bench) -> CheckResult:
         return check.run(bench)
     except UsageError:
         raise
-    except Exception as error:  # the kernel under test may raise anything; the other checks still count
+    except RAISED as error:  # the kernel under test may raise anything; the other checks still count
         return dataclasses.replace(
             _failed(check.id, error), launches=bench.launches - launches, seconds=time.perf_counter() - start
         )
@@ -209,11 +211,11 @@ def _first_launch(subject: Subject) -> tuple[Tensor, ...] | None:
             found = subject.fn(*(t[:1].contiguous().clone() for t in subject.rows))
         outputs = (found,) if isinstance(found, torch.Tensor) else tuple(found)
         return tuple(y.clone() for y in outputs)
-    except Exception:  # whatever is wrong shows again, where it is reported
+    except RAISED:  # whatever is wrong shows again, where it is reported
         return None
 
 
-def _failed(check: str, error: Exception) -> CheckResult:
+def _failed(check: str, error: BaseException) -> CheckResult:
     """The kernel raised: with the last frames of where."""
     where = "".join(traceback.format_exception(error)[-4:]).rstrip()
     return CheckResult(check, Status.ERROR, f"{type(error).__name__}: {error}", notes=[where])
@@ -231,7 +233,7 @@ def _explain(result: CaseResult, bench: Bench) -> None:
             continue
         try:
             smallest = shrink(bench, first.batch, first.row, first.position)
-        except Exception as error:  # a kernel may refuse the rows that the search makes: the finding stands
+        except RAISED as error:  # a kernel may refuse the rows that the search makes: the finding stands
             outcome.notes.append(f"no smaller launch was looked for: {type(error).__name__}: {error}")
             continue
         if smallest is not None:

@@ -13,6 +13,8 @@ from samebits.session.case import run_subject
 BUILT_WITH = {
     "batch-size": "dispatch-by-M",
     "solo": "dispatch-by-M",
+    "replay": "position",
+    "prefix": "cross-row",
     "permutation": "position",
     "duplicates": "position",
     "neighbours": "cross-row",
@@ -34,6 +36,45 @@ def test_the_control_of_a_check_gets_its_cause(check_id: str) -> None:
     own = next(c for c in result.checks if c.check == check_id)
     assert own.findings, "the control was not caught"
     assert own.findings[0].cause.split(":")[0] == BUILT_WITH[check_id]
+
+
+@pytest.mark.parametrize(("check_id", "cause"), [("processes", "autotune-per-process"), ("flag", "cached-flag")])
+def test_the_controls_of_fresh_processes_get_their_cause(
+    check_id: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    check = checks.get(check_id)
+    ref = getattr(check, "control_ref", None)
+    result = run_subject(check.control(), max_batch=4, checks=["batch-size", "duplicates", check_id], ref=ref)
+    own = result.checks[-1]
+    assert own.findings, own.reason
+    assert own.findings[0].cause.split(":")[0] == cause
+
+
+def test_fresh_memory_that_is_read_is_uninitialised() -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        workspace = torch.empty(x.shape[0], x.shape[1])
+        workspace[:, 1:] = x[:, 1:]
+        return torch.where(torch.isfinite(workspace), workspace, torch.ones_like(x) * 7)
+
+    rows = torch.randn(4, 300, generator=torch.Generator().manual_seed(0))
+    result = run_subject(Subject(kernel, (rows,), derive=False), max_batch=4, checks=["padding"])
+    assert result.findings[0].cause.startswith("uninitialised: ")
+
+
+@pytest.mark.parametrize("fill", [lambda x: x.mul_(2), lambda x: x.zero_()], ids=["scaled", "cleared"])
+def test_a_kernel_that_writes_to_its_rows_is_put_down_to_that(fill) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        fill(x)
+        return y
+
+    rows = torch.randn(8, 300, generator=torch.Generator().manual_seed(0))
+    result = run_subject(Subject(kernel, (rows,)), max_batch=9, budget=0.3)
+    assert "out-contract" in {f.check for f in result.findings}
+    assert len({f.check for f in result.findings}) > 1, "it imitates other faults"
+    assert {f.cause.split(":")[0] for f in result.findings} == {"out-contract"}
+    assert all("writes to its row inputs" in f.cause for f in result.findings)
 
 
 def test_every_finding_of_a_racing_kernel_is_put_down_to_arrival() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from samebits import checks
 from samebits.diagnose.shrink import bisect, shrink
 from samebits.engine.bench import Bench
 from samebits.engine.subject import Subject
@@ -54,6 +55,18 @@ def test_a_sample_of_batch_sizes_is_refined_to_the_edge(edge: int) -> None:
 
     assert bisect(fails, 100) == edge
     assert len(tried) <= 7
+
+
+def test_the_control_of_the_sweep_shrinks_to_its_edge_and_a_few_columns() -> None:
+    """It splits K = 96 in four from M = 25 on; three addends are the fewest whose order shows."""
+    b = Bench(checks.get("batch-size").control(), max_batch=40)
+    index, rows = b.batch(40)
+    alone, together = b.solo[0][index], b.run(rows)[0]
+    position = int((alone != together).any(1).nonzero()[0])
+    smallest = shrink(b, 40, int(index[position]), position)
+    assert smallest is not None
+    assert (smallest.batch, smallest.of, smallest.rows) == (25, 96, 1)
+    assert 3 <= smallest.columns <= 4
 
 
 def test_the_edge_below_a_failing_batch_is_found() -> None:

@@ -7,8 +7,21 @@ import torch
 
 import samebits
 from samebits import DivergenceError, ExitCode, FlakyError, KernelError, NothingTestedError, UsageError
+from samebits.engine.result import CaseResult, CheckResult, Finding, Status
+from samebits.engine.verdict import judge
+from samebits.session.assertion import raise_unless_invariant
 
 X = torch.randn(8, 300, generator=torch.Generator().manual_seed(0))
+
+TOLD = {
+    Status.PASSED: None,
+    Status.DIVERGED: DivergenceError,
+    Status.FLAKY: FlakyError,
+    Status.ERROR: KernelError,
+    Status.CRASHED: KernelError,
+    Status.NO_POWER: NothingTestedError,
+    Status.SKIPPED: NothingTestedError,
+}
 
 
 def check(fn, **options):
@@ -44,6 +57,39 @@ def test_a_kernel_that_raises_fails_as_a_kernel() -> None:
     with pytest.raises(KernelError, match="no kernel image") as caught:
         check(kernel, checks=["batch-size"])
     assert caught.value.exit_code is ExitCode.DIVERGENCE
+
+
+@pytest.mark.parametrize(("status", "error"), TOLD.items())
+def test_each_status_has_the_exception_of_its_verdict(status, error) -> None:
+    findings = [Finding("batch-size", "value", "m")] if status in (Status.DIVERGED, Status.FLAKY) else []
+    result = CaseResult("c", checks=[CheckResult("batch-size", status, "why", findings=findings)])
+    verdict = judge(result)
+    if error is None:
+        raise_unless_invariant(result)
+        assert verdict.exit_code is ExitCode.INVARIANT
+        return
+    with pytest.raises(error) as caught:
+        raise_unless_invariant(result)
+    assert type(caught.value) is error
+    # A run skips a case that a machine cannot run; an assertion that checked nothing has not held.
+    said = ExitCode.INVARIANT if status is Status.SKIPPED else caught.value.exit_code
+    assert verdict.exit_code is said
+
+
+def test_every_status_is_told() -> None:
+    assert set(TOLD) == set(Status)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("m", [1, 3])
+def test_a_kernel_that_exits_fails_as_a_kernel(m: int, code: int) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == m:
+            raise SystemExit(code)
+        return x * 2
+
+    with pytest.raises(KernelError, match="SystemExit"):
+        check(kernel, checks=["batch-size"])
 
 
 def test_nothing_tested_is_never_green() -> None:
