@@ -58,26 +58,41 @@ def test_opposite_experts_cancel_in_the_combine():
     o = inputs.moe(6, 64, 64, 8, routing="opposite")
     for row in range(6):
         outputs, weights = layer(o, row)
-        assert weights[0] == weights[1]
+        assert 0 < weights[0] - weights[1] < 2.0**-18
         assert outputs.any(), "rows that cancel in GEMM 1 arrive"
         assert torch.equal(outputs[0], -outputs[1])
 
 
-def test_the_order_of_a_combine_of_four_shows():
-    """Two opposite pairs, added in any order but the pairs', leave their rounding."""
+def serial(order):
+    def combine(outputs, weights):
+        total = torch.zeros_like(outputs[0])
+        for j in order:
+            total = total + weights[j] * outputs[j]
+        return total
+
+    return combine
+
+
+def pairwise(outputs, weights):
+    a, b, c, d = (w * y for w, y in zip(weights, outputs, strict=True))
+    return (a + b) + (c + d)
+
+
+@pytest.mark.parametrize(
+    ("combine", "least"),
+    [(serial((0, 2, 1, 3)), 0.25), (serial((3, 2, 1, 0)), 0.25), (pairwise, 0.05)],
+    ids=["pairs apart", "reversed", "pairwise"],
+)
+def test_the_order_of_a_combine_of_four_shows(combine, least):
+    """0.51, 0.60 and 0.15 measured. With equal logits the last two show nothing: each pair gives zero."""
     o = inputs.moe(8, 128, 64, 8, routing="opposite")
     changed = []
-    for row in range(0, 8):
+    for row in range(8):
         outputs, weights = layer(o, row, 4)
-
-        def combine(order, outputs=outputs, weights=weights):
-            total = torch.zeros_like(outputs[0])
-            for j in order:
-                total = total + weights[j] * outputs[j]
-            return total.bfloat16()
-
-        changed.append((combine((0, 1, 2, 3)) != combine((0, 2, 1, 3))).double().mean())
-    assert sum(changed) / 8 > 0.25, "0.48 measured; 0 where no pair cancels"
+        outputs = outputs.bfloat16().float()  # GEMM 2 rounds them
+        usual = serial(range(4))(outputs, weights).bfloat16()
+        changed.append((combine(outputs, weights).bfloat16() != usual).double().mean())
+    assert sum(changed) / 8 > least
 
 
 @pytest.mark.parametrize("hidden", [16, 32, 64, 256, 2048])
