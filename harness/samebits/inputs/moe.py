@@ -32,7 +32,7 @@ ROUTINGS = ("uniform", "one", "zipf", "ties", "opposite", "mixed")
 
 APART = 2.0**-19
 """By which the logits of opposite experts differ. With equal ones their sum is zero, whatever the GEMMs do and
-however the combine adds pair to pair; with 2**-13 it outgrows the combine's rounding (0.02 instead of 0.5 show)."""
+however the combine adds pair to pair; with 2**-13 it outgrows the combine's rounding (0.02 show, not 0.5)."""
 GATE = (72, 60, 48, 36)
 """e4m3 codes of the gate's block scales, by the band of the intermediate block: 4, 1.5, 0.5, 0.2."""
 QUIET = 48
