@@ -70,6 +70,15 @@ def test_no_sum_is_not_no_power(fn):
 
 
 @pytest.mark.parametrize(
+    "fn", [torch.zeros_like, torch.ones_like, lambda x: torch.full_like(x, torch.nan), lambda x: torch.ones(4, 9)]
+)
+def test_a_kernel_that_ignores_its_rows_has_no_power(fn):
+    s = inputs.sensitivity(fn, (torch.randn(4, 64, generator=torch.Generator().manual_seed(0)),))
+    assert s.share == 0
+    assert "no output element changes" in s.how
+
+
+@pytest.mark.parametrize(
     ("fn", "rows", "why"),
     [
         (lambda x: torch.softmax(x, 1), (torch.ones(4, 64),), "not linear"),

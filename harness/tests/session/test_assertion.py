@@ -97,6 +97,11 @@ def test_nothing_tested_is_never_green() -> None:
         samebits.assert_batch_invariant(lambda x: x.sum(1), torch.ones(4, 2), derive=False, addends=2, max_batch=4)
 
 
+def test_a_kernel_that_ignores_its_rows_is_never_green() -> None:
+    with pytest.raises(NothingTestedError, match="no output element changes"):
+        check(torch.zeros_like)
+
+
 def test_unknown_checks_and_bad_rows_are_usage_errors() -> None:
     with pytest.raises(UsageError, match="no such check"):
         check(lambda x: x, checks=["batch_size"])
